@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,13 +13,11 @@ import pandas as pd
 
 from rich.console import Group
 
-from pymc_lgm._report.files import write_whole
 from pymc_lgm._report.numbers import Numbers, numbers
 from pymc_lgm._report.pages import Page, as_document, as_html, as_rich, as_text
 from pymc_lgm._report.pictures import BACKENDS, draw
 from pymc_lgm._report.tables import cost, tables
-from pymc_lgm._report.verdict import Verdict, headline
-from pymc_lgm._report.verdicts import verdicts
+from pymc_lgm._report.verdicts import Verdict, headline, verdicts
 
 if TYPE_CHECKING:  # a report needs no sampler
     from pymc_lgm.steps.plan import Plan
@@ -154,7 +154,7 @@ class Report:
         An existing file is replaced only when the new one is complete, so an error does not change
         it.
         """
-        write_whole(Path(path), as_document(self._repr_html_()))
+        _write_whole(Path(path), as_document(self._repr_html_()))
 
     def __repr__(self) -> str:
         return as_text(self._page())
@@ -169,3 +169,24 @@ class Report:
         found = self.verdicts
         shown = tables(self._numbers)
         return Page(headline(found), cost(self._numbers), found, shown, self._plan)
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """Write a file beside the path, then rename it to the path; remove it after an error.
+
+    If the path is not a regular file, for example a terminal, it is written to directly.
+    """
+    path = path.resolve()  # A symbolic link is kept, and its target is replaced.
+    if path.exists() and not path.is_file():
+        path.write_text(text, encoding="utf-8")
+        return
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with part.open("x", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise

@@ -11,7 +11,7 @@ import numpy as np
 
 from scipy.special import expit, ndtr, softmax
 
-from pymc_lgm.approximations.variational import nodes_of_sets
+from pymc_lgm.approximations.quadrature import nodes_of_sets, normal_rule
 from pymc_lgm.likelihoods import (
     CopulaVolatility,
     LogGaussianCox,
@@ -25,9 +25,7 @@ from pymc_lgm.linalg import Array
 
 __all__ = ["response"]
 
-NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(32)
-WEIGHTS = WEIGHTS / WEIGHTS.sum()
-"""Gauss–Hermite rule for a standard normal variable."""
+NODES, WEIGHTS = normal_rule(32)
 
 LOGISTIC_NODES = 0.75 * np.arange(-45, 46)
 LOGISTIC_WEIGHTS = 0.75 * expit(LOGISTIC_NODES) * expit(-LOGISTIC_NODES)

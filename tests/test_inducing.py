@@ -34,7 +34,6 @@ from pymc_lgm.model import LatentGaussianModel
 from pymc_lgm.model.forms import inducing as inducing_form
 from pymc_lgm.model.forms import rows
 from pymc_lgm.state import AtTheta, State
-from pymc_lgm.targets.values import is_made_of_values
 
 pytestmark = pytest.mark.usefixtures("interpreted")
 chains = pytensor.config.change_flags(**COMPILED)
@@ -151,9 +150,9 @@ def test_the_values_of_its_coordinates():
     close(prior.with_values(u), f)
     close(there.values(there.with_values(u)), u)
     close(prior.log_density_of_values(f), multivariate_normal(np.zeros(2), R @ R.T).logpdf(u))
-    assert is_made_of_values(prior)
+    assert prior.has_values
     counts = TOYS["counts"]()
-    assert not is_made_of_values(counts.prior(counts.prior_mean))
+    assert not counts.prior(counts.prior_mean).has_values
 
 
 @pytest.mark.mutant

@@ -10,7 +10,7 @@ from pymc.sampling.mcmc import assign_step_methods
 
 import pymc_lgm as lgm
 
-from pymc_lgm._report.sampler import _first_after_tuning
+from pymc_lgm._report.verdicts import TAKING_TURNS, _first_after_tuning
 from pymc_lgm.prediction import _points
 from pymc_lgm.steps import messages
 
@@ -206,7 +206,5 @@ def test_new_inputs_that_are_no_numbers():
 
 
 def test_the_first_draw_after_tuning_is_said():
-    from pymc_lgm._report.sampler import TAKING_TURNS
-
     scales = np.concatenate([np.arange(30.0), np.resize(np.arange(TAKING_TURNS), 20) + 100.0])
     assert _first_after_tuning(scales[None]) == 30

@@ -23,7 +23,6 @@ from pymc_lgm.approximations.recall import laplace_from_sites, recall
 from pymc_lgm.approximations.site_posteriors import site_approximation
 from pymc_lgm.approximations.sites import Margins, PredictedSites, Sites
 from pymc_lgm.gaussian import DensePrior
-from pymc_lgm.moves.latent.curvature_hmc import curvature_metric
 
 N = 12
 X = np.linspace(0.0, 1.0, N)
@@ -121,12 +120,11 @@ def test_where_ep_itself_ends_nowhere_the_result_is_laplaces():
 
 
 @pytest.mark.parametrize("f", [10.0, 20.0, 29.0, 31.0, 100.0, 600.0, 4000.0, -4000.0])
-@pytest.mark.parametrize("search", [laplace, curvature_metric])
-def test_a_start_on_a_cliff_does_no_harm(search, f):
+def test_a_start_on_a_cliff_does_no_harm(f):
     """W of e^20 makes any f look like the mode, and one of e^31 leaves no digits of q."""
     likelihood = Counts(ULPS["all values equal"])
     mode = laplace(likelihood, DensePrior(M, K.copy()), tolerance=1e-10)
-    q = search(likelihood, DensePrior(M, K.copy()), start=np.full(N, f))
+    q = laplace(likelihood, DensePrior(M, K.copy()), start=np.full(N, f))
     assert q.converged
     assert np.abs(q.center - mode.center).max() < 0.2
     assert np.abs(np.log(q.precision / likelihood(mode.center)[2])).max() < 1.0

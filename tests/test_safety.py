@@ -19,7 +19,7 @@ from rich.console import Console
 
 import pymc_lgm as lgm
 
-from pymc_lgm._report import files
+from pymc_lgm import reporting
 from pymc_lgm._report.pages import as_rich
 from pymc_lgm._report.pictures import _title
 
@@ -72,7 +72,7 @@ def test_a_report_that_cannot_be_written_leaves_the_old_one(found, tmp_path, mon
     def full(descriptor):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(files.os, "fsync", full)
+    monkeypatch.setattr(reporting.os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
         found.save(path)
     assert path.read_text() == "old"

@@ -55,7 +55,7 @@ def test_bands_are_what_dense_matrices_are(rng, width, n):
         close(bands.multiply(T, v), full @ v)
         close(bands.multiply_transposed(T, v), full.T @ v)
         close(bands.solve(T, v), np.linalg.solve(full, v))
-        close(bands.solve(T, v, transposed=True), np.linalg.solve(full.T, v))
+        close(bands.solve_transposed(T, v), np.linalg.solve(full.T, v))
     close(dense(bands.cholesky(bands.gram(T))), np.linalg.cholesky(Q))
     inverse = bands.inverse_on_band(bands.cholesky(bands.gram(T)))
     close(inverse, band(np.linalg.inv(Q), width))

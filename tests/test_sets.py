@@ -15,12 +15,12 @@ import pymc_lgm as lgm
 
 from pymc_lgm.approximations.importance import Coordinates, Proposal, Scheme, importance_sample
 from pymc_lgm.approximations.laplace import laplace
+from pymc_lgm.approximations.quadrature import nodes_of_sets
 from pymc_lgm.approximations.site_coordinates import InSets
 from pymc_lgm.approximations.sites import Sites
 from pymc_lgm.approximations.variational import (
     LEAST_EIGENVALUE,
     evidence_gradient,
-    nodes_of_sets,
     variational,
 )
 from pymc_lgm.gaussian import Posterior

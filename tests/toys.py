@@ -585,14 +585,10 @@ class MadeTarget(Target):
     @classmethod
     def like(cls, target: Target, **changes: Any) -> MadeTarget:
         """A target with some of its functions replaced."""
-        names = ["state", "log_density", "evaluate", "is_noisy"]
-        names += ["gradient", "geometry"] * target.is_differentiable + ["slope"] * target.has_slope
+        names = ["state", "log_density", "evaluate", "is_noisy", "gradient", "geometry"]
+        names += ["slope"] * target.has_slope
         names += ["first_stage", "second_stage", "first_log_density"] * target.has_stages
         return cls(**{name: getattr(target, name) for name in names} | changes)
-
-    @property
-    def is_differentiable(self) -> bool:
-        return self.gradient is not None
 
     @property
     def has_slope(self) -> bool:

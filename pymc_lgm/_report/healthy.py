@@ -25,6 +25,7 @@ __all__ = [
     "SHOWN",
     "STILL",
     "Healthy",
+    "healthy_ranges",
 ]
 
 R_HAT = 1.01
@@ -100,6 +101,15 @@ class Healthy:
     def applies(self, names: set[str]) -> bool:
         """Whether the range applies to a trace with these statistics."""
         return self.statistic in names and self.having <= names and not self.lacking & names
+
+
+def healthy_ranges(names: set[str]) -> dict[str, Healthy]:
+    """The first range of each statistic that applies to a trace with these statistics."""
+    ranges: dict[str, Healthy] = {}
+    for healthy in HEALTHY:
+        if healthy.applies(names):
+            ranges.setdefault(healthy.statistic, healthy)
+    return ranges
 
 
 def _set(*names: str) -> frozenset[str]:

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from pymc_lgm._report.pictures import Pictures
 from pymc_lgm._report.tables import NAME, Table
-from pymc_lgm._report.verdict import NOTHING, Verdict
+from pymc_lgm._report.verdicts import NOTHING, Verdict
 
 __all__ = ["Page", "as_document", "as_html", "as_rich", "as_text"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pymc_lgm._report.healthy import HEALTHY, SHOWN
+from pymc_lgm._report.healthy import SHOWN, healthy_ranges
 from pymc_lgm._report.numbers import Numbers
 
 __all__ = ["Table", "cost", "tables", "worst"]
@@ -103,11 +103,8 @@ def _elements(numbers: Numbers) -> Table:
 
 def _statistics(numbers: Numbers) -> Table:
     frame = numbers.statistics.reindex([n for n in SHOWN if n in numbers.statistics.index])
-    ranges: dict[str, str] = {}
-    for healthy in HEALTHY:
-        if healthy.applies(numbers.names):
-            ranges.setdefault(healthy.statistic, str(healthy))
-    frame = frame.assign(healthy=[ranges.get(name, "") for name in frame.index])
+    ranges = healthy_ranges(numbers.names)
+    frame = frame.assign(healthy=[str(ranges.get(name, "")) for name in frame.index])
     formats = dict.fromkeys(["mean", "lowest", "highest"], "{:.3g}") | {"healthy": "{}"}
     note = "Means over draws: of all chains, of the lowest chain and of the highest chain."
     return _table("Sampler statistics", note, "statistic", frame, formats)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numba
@@ -80,6 +81,11 @@ class Visits(NamedTuple):
     theta: Array
     log_evidence: Array
     log_prior: Array
+
+    @classmethod
+    def of(cls, visited: Sequence[tuple[Array, float, float]]) -> Visits:
+        """As arrays, from one tuple per visit."""
+        return cls(*(np.array(column) for column in zip(*visited, strict=True)))
 
 
 class Emulator(NamedTuple):
@@ -222,10 +228,6 @@ def emulate(
         its covariance.
     grid : tuple of int
         Indices of the first ℓ, s and σ. From there a search on the grid maximizes the likelihood.
-
-    Returns
-    -------
-    Emulator
 
     Notes
     -----

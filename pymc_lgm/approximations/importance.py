@@ -328,10 +328,6 @@ def importance_sample(
     coordinates : Coordinates
     scheme : Scheme
 
-    Returns
-    -------
-    ImportanceSample
-
     Notes
     -----
     O(n² N), without a factorization; a transport map takes one factorization per draw.

@@ -22,8 +22,7 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
-from numpy.polynomial.hermite_e import hermegauss
-
+from pymc_lgm.approximations.quadrature import normal_rule
 from pymc_lgm.compile.loops.elementary import exp
 from pymc_lgm.linalg import Array
 
@@ -82,8 +81,8 @@ def _rule(nodes: int) -> tuple[Array, Array]:
 
     With w = center + s x, N(w; 0, 1) dw = s exp(x²/2 − w²/2) N(x; 0, 1) dx.
     """
-    x, weights = hermegauss(nodes)
-    return x, np.log(weights / weights.sum()) + 0.5 * x**2
+    x, weights = normal_rule(nodes)
+    return x, np.log(weights) + 0.5 * x**2
 
 
 X, LOG_WEIGHTS = _rule(NODES)

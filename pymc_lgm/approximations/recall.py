@@ -1,10 +1,9 @@
 """A Gaussian approximation from predicted sites, without a search.
 
-Near the posterior the sites of expectation propagation hardly depend on theta. A linear model in
-theta (a *line*), fitted to sites that tuning has found, predicts sites whose q is as good as that
-of a search, for one O(n³) operation. In a pseudo-marginal sampler any q that is a function of theta
-alone is exact. If theta lies far from those of tuning, q comes from a search instead, since a poor
-q in the tails of theta would keep chains out of them.
+A linear model in theta (a *line*: see `pymc_lgm.approximations.sites_line`) predicts sites, whose q
+takes one O(n³) operation. In a pseudo-marginal sampler any q that is a function of theta alone is
+exact. If theta lies far from those of tuning, q comes from a search instead, since a poor q in the
+tails of theta would keep chains out of them.
 
 `recall` takes q from the sites unless they fit poorly, and `Recall` is that with a line. The others
 always search, and only start at predicted sites: `WarmSearch` with any search, and
@@ -138,10 +137,6 @@ def laplace_from_sites(
         As in `laplace`.
     start : Sites, optional
         The search begins at the center of the q with these sites.
-
-    Returns
-    -------
-    GaussianApproximation or None
 
     Notes
     -----

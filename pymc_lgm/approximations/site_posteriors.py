@@ -20,7 +20,7 @@ from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.gaussian import Prior
 from pymc_lgm.linalg import Array
 
-__all__ = ["NOISES", "site_approximation", "taylor_approximation"]
+__all__ = ["site_approximation", "taylor_approximation"]
 
 FLAT = 1e6
 """Prior variance that stands for a flat prior."""
@@ -28,10 +28,11 @@ FLAT = 1e6
 CLOSE = 1e-4
 """Squared distance from a mode, in variances of its site posterior, at which it has converged."""
 
+STEPS = 50
+"""Most steps of Newton's method to the modes."""
 
-def site_approximation(
-    likelihood: SiteLikelihood, prior: Prior, *, start: Array | None = None
-) -> GaussianApproximation | None:
+
+def site_approximation(likelihood: SiteLikelihood, prior: Prior) -> GaussianApproximation | None:
     """Approximate p(f | y, theta) with sites that fit if the components of f are independent.
 
     Each p(y_i | f_i) N(f_i; m_i, K_ii) is fitted by a Gaussian at its mode, of variance v_i =
@@ -43,8 +44,6 @@ def site_approximation(
     likelihood : SiteLikelihood
         f -> (ℓ, g, W, third derivative).
     prior : Prior
-    start : ndarray, shape (n,), optional
-        f at which the searches for the modes begin, by default m.
 
     Returns
     -------
@@ -56,13 +55,11 @@ def site_approximation(
     One O(n³) operation and about 6 evaluations of the likelihood. With sets, the cost of `laplace`.
     """
     if likelihood.sets is not None:
-        return laplace(likelihood, prior, start=start)
-    return _approximation(likelihood, prior, prior.variances, start)
+        return laplace(likelihood, prior)
+    return _approximation(likelihood, prior, prior.variances)
 
 
-def taylor_approximation(
-    likelihood: SiteLikelihood, prior: Prior, *, start: Array | None = None
-) -> GaussianApproximation | None:
+def taylor_approximation(likelihood: SiteLikelihood, prior: Prior) -> GaussianApproximation | None:
     """Approximate p(f | y, theta) with each log p(y_i | f_i) expanded at its maximum.
 
     Eq. (13), after Christensen, Roberts and Sköld (2006). If the maximum is at infinity, as for a
@@ -71,20 +68,16 @@ def taylor_approximation(
     `site_approximation`.
     """
     if likelihood.sets is not None:
-        return laplace(likelihood, prior, start=start)
-    return _approximation(likelihood, prior, np.full(prior.n, FLAT), start)
-
-
-NOISES = {"site": site_approximation, "taylor": taylor_approximation}
-"""Approximations whose sites give the noise of surrogate data, by name."""
+        return laplace(likelihood, prior)
+    return _approximation(likelihood, prior, np.full(prior.n, FLAT))
 
 
 @np.errstate(over="ignore", invalid="ignore")
 def _approximation(
-    likelihood: Likelihood, prior: Prior, variance: Array, start: Array | None
+    likelihood: Likelihood, prior: Prior, variance: Array
 ) -> GaussianApproximation | None:
     mean = prior.mean
-    f, value, g, W = _modes(likelihood, mean, variance, mean if start is None else start)
+    f, value, g, W = _modes(likelihood, mean, variance)
     z = f - mean
     nu = g + W * z  # ℓ(f) ≈ value + g (f − f̂) − ½ W (f − f̂)² = νz − ½ W z² + constant
     posterior = prior.condition(W)
@@ -98,15 +91,17 @@ def _approximation(
 
 
 def _modes(
-    likelihood: Likelihood, mean: Array, variance: Array, f: Array, max_iterations: int = 50
+    likelihood: Likelihood, mean: Array, variance: Array
 ) -> tuple[Array, float, Array, Array]:
     """Modes of all p(y_i | f_i) N(f_i; m_i, v_i), with ℓ, g and W ≥ 0 there.
 
-    Newton's method, with steps at most four times as long as the last. Once a mode is bracketed, a
-    step that leaves the bracket, or that is longer than half of the last, is replaced by bisection.
+    Newton's method from m, with steps at most four times as long as the last. Once a mode is
+    bracketed, a step that leaves the bracket, or that is longer than half of the last, is replaced
+    by bisection.
     """
+    f = mean
     low, high, last = np.full(f.size, -np.inf), np.full(f.size, np.inf), np.full(f.size, 0.25)
-    for _ in range(max_iterations):
+    for _ in range(STEPS):
         value, g, W, _ = likelihood(f)
         W = np.maximum(W, 0.0)
         slope = g - (f - mean) / variance

@@ -35,6 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pymc_lgm.approximations.gaussian import GaussianApproximation, SiteLikelihood
+from pymc_lgm.approximations.quadrature import product_rule
 from pymc_lgm.approximations.variational import floored
 from pymc_lgm.compile.loops.elementary import exp, log1p
 from pymc_lgm.gaussian import Prior
@@ -108,9 +109,7 @@ def _rule(s: int) -> tuple[Array, Array]:
     With f = f̂ + C z the third derivatives of ℓ in z have expectations E ℓ(z) He_α(z) for Hermite's
     polynomials of degree |α| = 3, by parts.
     """
-    x, w = np.polynomial.hermite_e.hermegauss(NODES)
-    nodes = np.array(list(product(x, repeat=s)))
-    weights = np.array([math.prod(each) for each in product(w / w.sum(), repeat=s)])
+    nodes, weights = product_rule(NODES, s)
     hermite = [np.polynomial.hermite_e.hermeval(nodes, np.eye(4)[a]) for a in range(4)]
     monomials = list(combinations_with_replacement(range(s), 3))
     powers = np.array([[each.count(i) for i in range(s)] for each in monomials])
@@ -266,11 +265,6 @@ def transport(q: GaussianApproximation, likelihood: SiteLikelihood) -> Transport
 
     Any t makes a bijection if c is small enough. If q has margins, their variances Σ_ii are used,
     and P⁻¹ is not computed: they are predicted, or those of a search.
-
-    Parameters
-    ----------
-    q : GaussianApproximation
-    likelihood : SiteLikelihood
 
     Returns
     -------

@@ -12,8 +12,6 @@ from __future__ import annotations
 import math
 
 from collections.abc import Callable
-from functools import lru_cache
-from itertools import combinations, product
 
 import numpy as np
 
@@ -21,18 +19,16 @@ from pymc_lgm.approximations.gaussian import (
     GaussianApproximation,
     SiteLikelihood,
 )
+from pymc_lgm.approximations.quadrature import nodes_of_sets, normal_rule
 from pymc_lgm.approximations.site_search import Sweep, mismatch, site_search
 from pymc_lgm.approximations.sites import Sites
-from pymc_lgm.approximations.tilted import NODES
 from pymc_lgm.gaussian import Posterior, Prior
 from pymc_lgm.gaussian.sites import SiteBlocks, scattered
 from pymc_lgm.linalg import Array
 
-__all__ = ["evidence_gradient", "floored", "nodes_of_sets", "variational"]
+__all__ = ["evidence_gradient", "floored", "variational"]
 
-_, WEIGHTS = np.polynomial.hermite_e.hermegauss(NODES.size)
-SHARES = WEIGHTS / WEIGHTS.sum()
-"""Weights of the nodes x_k of a standard normal: E g(x) = Σ_k w_k g(x_k)."""
+NODES, SHARES = normal_rule(32)
 
 LEAST = 0.01
 """Smallest W_i K_ii if W_i must be positive. It keeps log W_i finite for a site without curvature.
@@ -139,65 +135,6 @@ def floored(values: Array) -> Array:
 LEAST_EIGENVALUE = 1e-4
 """Smallest eigenvalue of W_g in units of the prior's variances if W must be positive. It keeps W
 invertible."""
-
-PER_AXIS = {1: 32, 2: 9, 3: 6, 4: 4}
-"""Gauss-Hermite nodes per axis, by the size of a set. More change the bound by less than 0.001."""
-
-MOST = 2**15
-"""Largest number of sets times nodes of a product rule. Beyond it the rule of degree 5 is accurate
-enough for a q."""
-
-OF_MANY_PAIRS = 5
-"""Gauss-Hermite nodes per axis for more sets of two than that.
-
-The bounds for 300 returns with leverage, and for 800 counts with extra zeros, differed by at most
-0.0003 from those with 9 or 13.
-"""
-
-LIGHT = 1e-12
-"""Weight below which a node is omitted."""
-
-
-@lru_cache
-def nodes_of_sets(s: int, sets: int = 1) -> tuple[Array, Array]:
-    """Nodes x_k, shape (Q, s), and weights of expectations under N(0, I).
-
-    The rule is a product of Gauss-Hermite rules up to s = 4, with fewer nodes for hundreds of sets
-    of two. For larger sets, and for hundreds of sets of three or more, it is the fully symmetric
-    rule of degree 5 with 2 s² + 1 nodes (McNamee and Stenger 1967, *Construction of fully symmetric
-    numerical integration formulas*, Numerische Mathematik 10).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> for s in (2, 3, 7):
-    ...     x, w = nodes_of_sets(s)
-    ...     print(
-    ...         x.shape[1], np.round([w.sum(), w @ x[:, 0] ** 4, w @ (x[:, 0] * x[:, 1]) ** 2], 6)
-    ...     )
-    2 [1. 3. 1.]
-    3 [1. 3. 1.]
-    7 [1. 3. 1.]
-    """
-    is_product = s in PER_AXIS and sets * PER_AXIS[s] ** s <= MOST
-    if s <= 2 or is_product:
-        x, w = np.polynomial.hermite_e.hermegauss(
-            OF_MANY_PAIRS if s == 2 and not is_product else PER_AXIS[s]
-        )
-        nodes = np.array(list(product(x, repeat=s)))
-        weights = np.array([math.prod(each) for each in product(w / w.sum(), repeat=s)])
-        kept = weights > LIGHT
-        return nodes[kept], weights[kept] / weights[kept].sum()
-    identity = math.sqrt(3.0) * np.eye(s)
-    signs = (1.0, -1.0)
-    pairs = [
-        a * identity[i] + b * identity[j]
-        for i, j in combinations(range(s), 2)
-        for a, b in product(signs, signs)
-    ]
-    nodes = np.concatenate([np.zeros((1, s)), identity, -identity, pairs])
-    alone = [1.0 + (s * s - 7.0 * s) / 18.0, *[(4.0 - s) / 18.0] * (2 * s)]
-    return nodes, np.array(alone + [1.0 / 36.0] * len(pairs))
 
 
 @np.errstate(divide="ignore", invalid="ignore", over="ignore")

@@ -56,7 +56,7 @@ class BandedModel:
     def mean_vjp(self, theta: Array, v: Array) -> Array:
         """⟨∂m, v⟩ = ⟨∂u − ∂T m, T⁻ᵀ v⟩."""
         T = self.whitener(theta)
-        w = bands.solve(T, v, transposed=True)
+        w = bands.solve_transposed(T, v)
         of_T = self.whitener_vjp(theta, bands.outer(w, self.mean(theta), len(T)))
         return self._functions.mean_vjp(theta, w) - of_T
 
@@ -162,7 +162,7 @@ class BandedPrior(StatePrior):
 
     def multiply_transposed(self, g: Array) -> Array:
         """T⁻ᵀ g."""
-        return bands.solve(self.T, g, transposed=True)
+        return bands.solve_transposed(self.T, g)
 
     def solve(self, z: Array) -> Array:
         """T z."""

@@ -30,6 +30,7 @@ __all__ = [
     "outer",
     "product_on_band",
     "solve",
+    "solve_transposed",
 ]
 
 
@@ -53,10 +54,17 @@ def _scaled(d: Array, x: Array) -> Array:
     return d * x if x.ndim == 1 else d[:, None] * x
 
 
-def solve(T: Array, x: Array, *, transposed: bool = False) -> Array:
-    """T⁻¹ x or T⁻ᵀ x, for a T without a zero on its diagonal."""
+def solve(T: Array, x: Array) -> Array:
+    """T⁻¹ x, for a T without a zero on its diagonal."""
     solution = np.array(x.reshape(len(x), -1), order="F")
-    (_solve_transposed if transposed else _solve)(T, solution)
+    _solve(T, solution)
+    return solution.reshape(x.shape)
+
+
+def solve_transposed(T: Array, x: Array) -> Array:
+    """T⁻ᵀ x."""
+    solution = np.array(x.reshape(len(x), -1), order="F")
+    _solve_transposed(T, solution)
     return solution.reshape(x.shape)
 
 
@@ -223,7 +231,7 @@ class BandFactor:
 
     def solve_transposed(self, xi: Array) -> Array:
         """L⁻ᵀ ξ."""
-        return solve(self.L, xi, transposed=True)
+        return solve_transposed(self.L, xi)
 
     def multiply(self, xi: Array) -> Array:
         """L ξ."""
@@ -258,7 +266,7 @@ class WhitenerFactor:
 
     def solve(self, x: Array) -> Array:
         """T⁻ᵀ x."""
-        return solve(self.T, x, transposed=True)
+        return solve_transposed(self.T, x)
 
     def solve_transposed(self, xi: Array) -> Array:
         """T⁻¹ ξ."""

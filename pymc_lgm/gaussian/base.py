@@ -181,6 +181,25 @@ class Prior(ABC):
         nu = self.solve(f - self.mean)
         return -0.5 * (float(nu @ nu) + self.log_determinant + self.rank * LOG_2PI)
 
+    # f as a function of values u: see `pymc_lgm.targets.sufficient`
+
+    @property
+    def has_values(self) -> bool:
+        """Whether f is such a function, and the density of u is known."""
+        return False
+
+    def values(self, f: Array) -> Array:
+        """u."""
+        raise NotImplementedError(f"{type(self).__name__} is not made of values.")
+
+    def with_values(self, u: Array) -> Array:
+        """f(u; theta)."""
+        raise NotImplementedError(f"{type(self).__name__} is not made of values.")
+
+    def log_density_of_values(self, f: Array) -> float:
+        """The log density of u at theta."""
+        raise NotImplementedError(f"{type(self).__name__} is not made of values.")
+
     # Derivatives in theta. A prior without them raises an error. Nothing calls these methods then,
     # since ``model.has_theta_gradient`` is false.
 

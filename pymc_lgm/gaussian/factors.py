@@ -77,11 +77,6 @@ class DiagonalFactor:
         """log|A|."""
         return -2.0 * float(np.log(self.sd).sum())
 
-    @property
-    def inverse_diagonal(self) -> Array:
-        """s²."""
-        return self.sd**2
-
     def solve(self, x: Array) -> Array:
         """R⁻¹ x = s x."""
         return (self.sd * x.T).T
@@ -117,12 +112,6 @@ class BlockFactor:
         """log|A|."""
         total = float(np.log(np.diagonal(self.L, axis1=1, axis2=2)).sum())
         return -2.0 * total * (self.n // (len(self.L) * self.L.shape[1]))
-
-    @property
-    def inverse_diagonal(self) -> Array:
-        """(A⁻¹)_ii."""
-        squares = np.einsum("bij,bij->bi", self.L, self.L)
-        return np.broadcast_to(squares, (self.n // self.L.shape[1], self.L.shape[1])).ravel()
 
     def solve(self, x: Array) -> Array:
         """R⁻¹ x = Lᵀ x."""
@@ -391,25 +380,20 @@ class ScaledFactor:
 
     Parameters
     ----------
-    base : Factor
+    base : Root
     scale : float
         s.
     rank : int
         Elements of ξ.
     """
 
-    def __init__(self, base: Factor, scale: float, rank: int):
+    def __init__(self, base: Root, scale: float, rank: int):
         self.base, self._scale, self._rank = base, scale, rank
 
     @property
     def log_determinant(self) -> float:
         """log|A| − 2 r log s."""
         return self.base.log_determinant - 2.0 * self._rank * float(np.log(self._scale))
-
-    @property
-    def inverse_diagonal(self) -> Array:
-        """s² (A⁻¹)_ii."""
-        return self._scale**2 * self.base.inverse_diagonal
 
     def solve(self, x: Array) -> Array:
         """s R⁻¹ x."""

@@ -2,7 +2,7 @@
 
 A `Family` says where the elements of Q are; that is the same at every theta. At a theta it computes
 the elements, a factor of Q, and derivatives. If a part of the precision would be dense, it is added
-as an update of low rank, Q + U S Uᵀ, where U has few columns. A `Factor` is a root R of a precision
+as an update of low rank, Q + U S Uᵀ, where U has few columns. A `Root` is a root R of a precision
 A = R Rᵀ. See Rue and Held (2005), chapter 2.
 """
 
@@ -19,7 +19,7 @@ from scipy.sparse import csc_array, csr_array, diags_array
 
 from pymc_lgm.gaussian import bands
 from pymc_lgm.gaussian.bands import WhitenerFactor
-from pymc_lgm.gaussian.factors import BlockFactor, DiagonalFactor, Factor
+from pymc_lgm.gaussian.factors import BlockFactor, DiagonalFactor, Root
 from pymc_lgm.gaussian.sparse import Pattern, SparseFactor
 from pymc_lgm.linalg import Array
 
@@ -46,8 +46,8 @@ class FamilyAt:
         m; if the family has a basis, that of the coordinates.
     elements : ndarray
         Elements of Q, in the order of the family's ``rows`` and ``columns``.
-    factor : Factor
-        A factor of Q + U S Uᵀ.
+    factor : Root
+        A root of Q + U S Uᵀ.
     values : tuple of ndarray
         The arguments of `Family.at`.
     scale : float
@@ -56,7 +56,7 @@ class FamilyAt:
 
     mean: Array
     elements: Array
-    factor: Factor
+    factor: Root
     values: tuple[Array, ...]
     scale: float = 1.0
 
@@ -126,12 +126,7 @@ class Family(ABC):
 
 
 class Independent(Family):
-    """x_i ~ N(0, v_i). The value is v, shape (n,).
-
-    Parameters
-    ----------
-    n : int
-    """
+    """x_i ~ N(0, v_i). The value is v, shape (n,)."""
 
     def __init__(self, n: int):
         super().__init__(n, np.arange(n), np.arange(n))

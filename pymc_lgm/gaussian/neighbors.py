@@ -12,24 +12,21 @@ Cholesky factor of Q, without fill.
 from __future__ import annotations
 
 from functools import cached_property
-from hashlib import sha256
 
 import numba
 import numpy as np
 
 from numpy.typing import NDArray
 
+from pymc_lgm.gaussian.content import ByContent
 from pymc_lgm.gaussian.families import Family, FamilyAt
 from pymc_lgm.gaussian.rows import add_gram, add_weighted_rows
 from pymc_lgm.gaussian.sparse import Pattern, SparseRoot
 from pymc_lgm.linalg import Array
 
-__all__ = ["NearestNeighbors", "NeighborFactor", "Neighbors", "max_min_order", "nearest_before"]
+__all__ = ["NearestNeighbors", "Neighbors", "max_min_order", "nearest_before"]
 
 Index = NDArray[np.intp]
-
-COLUMNS = 256
-"""Columns of an inverse that are solved for at once."""
 
 
 @numba.njit(cache=True)
@@ -128,7 +125,7 @@ def _forward(of: Index, B: Array, y: Array, z: Array) -> None:
         z[i] = total
 
 
-class Neighbors:
+class Neighbors(ByContent):
     """An order of n elements, and the m neighbors of each among those before it.
 
     Parameters
@@ -143,18 +140,10 @@ class Neighbors:
         self.order, self.of = np.asarray(order), np.asarray(of)
         self.n, self.m = self.of.shape
 
-    # Operations of equal neighbors are equal, and a model's hash says which they are.
-
-    @cached_property
-    def _digest(self) -> str:
-        arrays = self.order.astype(np.int64), self.of.astype(np.int64)
-        return sha256(b"".join(np.ascontiguousarray(x).tobytes() for x in arrays)).hexdigest()
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Neighbors) and self._digest == other._digest
-
-    def __hash__(self) -> int:
-        return hash(self._digest)
+    @property
+    def _content(self) -> tuple[np.ndarray, ...]:
+        """The order and the neighbors."""
+        return self.order.astype(np.int64), self.of.astype(np.int64)
 
     def __repr__(self) -> str:
         return f"Neighbors(n={self.n}, m={self.m}, {self._digest[:12]})"
@@ -179,12 +168,7 @@ class Neighbors:
 
 
 class NearestNeighbors(Family):
-    """f_i | f_{N(i)} ~ N(B_i f_{N(i)}, D_i): a `Family` of B, (n, m), and D, (n,).
-
-    Parameters
-    ----------
-    neighbors : Neighbors
-    """
+    """f_i | f_{N(i)} ~ N(B_i f_{N(i)}, D_i): a `Family` of B, (n, m), and D, (n,)."""
 
     def __init__(self, neighbors: Neighbors):
         self.neighbors, n = neighbors, neighbors.n
@@ -211,11 +195,11 @@ class NearestNeighbors(Family):
         L = np.hstack([root, -B * root])[::-1][self._there]
         elements = np.zeros(self.rows.size)
         add_gram(self._exact.starts, L, np.ones(self.n), self._pairs, elements)
-        return FamilyAt(self.zero_mean, elements, NeighborFactor(self._exact, L), values)
+        return FamilyAt(self.zero_mean, elements, SparseRoot(self._exact, L), values)
 
     def vjp(self, at: FamilyAt, elements: Array, mean: Array, log_weight: float) -> list[Array]:
         """∂Q = ∂Tᵀ T + Tᵀ ∂T of T = D^(−½) (I − B), and ∂log|Q| = −Σ ∂D_i / D_i."""
-        assert isinstance(at.factor, NeighborFactor)
+        assert isinstance(at.factor, SparseRoot)
         B, D = at.values
         S = np.where(self._is_diagonal, 2.0, 1.0) * elements
         of_T = np.zeros(at.factor.L.size)
@@ -227,20 +211,6 @@ class NearestNeighbors(Family):
         root = 1.0 / np.sqrt(D)
         of_root = rows[:, 0] - np.einsum("ij,ij->i", B, rows[:, 1:])
         return [-rows[:, 1:] * root[:, None], -0.5 * of_root * root**3 - log_weight / D]
-
-
-class NeighborFactor(SparseRoot):
-    """Q = L Lᵀ in the reverse order, where L has no fill."""
-
-    @property
-    def inverse_diagonal(self) -> Array:
-        """(Q⁻¹)_ii, by all columns of L⁻ᵀ: O(n² m)."""
-        n = self.pattern.n
-        total = np.zeros(n)
-        for begin in range(0, n, COLUMNS):
-            columns = np.eye(n, min(COLUMNS, n - begin), -begin)
-            total += (self.solve_transposed(columns) ** 2).sum(axis=1)
-        return total
 
 
 @numba.njit(cache=True)

@@ -92,7 +92,7 @@ class FiniteElements:
 
 @dataclass(frozen=True, eq=False)
 class MaternFactor:
-    """Q = R Rᵀ with R = τ K C^(−1/2): see `Factor`.
+    """Q = R Rᵀ with R = τ K C^(−1/2): see `Root`.
 
     Attributes
     ----------
@@ -118,12 +118,6 @@ class MaternFactor:
         """log|Q| = 2 n log τ + 2 log|K| − log|C|."""
         return 2.0 * (self.K.log_determinant - float(np.log(self._root).sum()))
 
-    @property
-    def inverse_diagonal(self) -> Array:
-        """(Q⁻¹)_ii, from a factor of Q itself."""
-        factor = self.elements.pattern.factorize(self.elements.precision(self.kappa, self.tau))
-        return np.full(self.elements.n, np.nan) if factor is None else factor.inverse_diagonal
-
     def solve(self, x: Array) -> Array:
         """R⁻¹ x = C^½ K⁻¹ x / τ."""
         return (self._root * self._inverse_times(x).T).T
@@ -145,12 +139,7 @@ class MaternFactor:
 
 
 class OfMesh(Family):
-    """The `Family` x ~ N(0, Q⁻¹) of two numbers κ and τ.
-
-    Parameters
-    ----------
-    elements : FiniteElements
-    """
+    """The `Family` x ~ N(0, Q⁻¹) of two numbers κ and τ."""
 
     def __init__(self, elements: FiniteElements):
         super().__init__(elements.n, *elements.pattern.lower)

@@ -18,7 +18,6 @@ R₁ ⊗ Λ, which has r₁ (n₂ − r₂) constraints.
 from __future__ import annotations
 
 from functools import cached_property
-from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -28,6 +27,7 @@ from scipy.linalg import block_diag, null_space, orth, qr
 from scipy.sparse import csc_array, csr_array, diags_array, eye_array, issparse, kron
 from scipy.sparse.csgraph import connected_components
 
+from pymc_lgm.gaussian.content import ByContent
 from pymc_lgm.gaussian.factors import (
     Constraints,
     Factor,
@@ -64,7 +64,7 @@ SINGULAR = 1e13
 singular. 2e11 was measured for a walk of order 2 with 10 000 elements."""
 
 
-class Structure:
+class Structure(ByContent):
     """A structure matrix R, its null space and the constraints on x.
 
     `walk`, `season` and `map` make the structures of a random walk, a season and a map. `of` makes
@@ -99,19 +99,11 @@ class Structure:
         self.constraint = null if constraint is None else constraint
         self.n, self.rank = R.shape[0], R.shape[0] - self.constraint.shape[1]
 
-    # Operations of equal structures are equal, and a model's hash says which they are.
-
-    @cached_property
-    def _digest(self) -> str:
+    @property
+    def _content(self) -> tuple[np.ndarray, ...]:
+        """R and the constraints."""
         R = self.R.sorted_indices()
-        arrays = R.data, R.indices, R.indptr, np.ascontiguousarray(self.constraint)
-        return sha256(b"".join(np.ascontiguousarray(x).tobytes() for x in arrays)).hexdigest()
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Structure) and self._digest == other._digest
-
-    def __hash__(self) -> int:
-        return hash(self._digest)
+        return R.data, R.indices, R.indptr, self.constraint
 
     def __repr__(self) -> str:
         return f"Structure(n={self.n}, rank={self.rank}, {self._digest[:12]})"
@@ -584,10 +576,6 @@ class OfStructure(Family):
     """x ~ N(0, σ² R⁻) on the constraint space: a `Family` of one number σ.
 
     If the structure has coordinates, the precision is theirs.
-
-    Parameters
-    ----------
-    structure : Structure
     """
 
     def __init__(self, structure: Structure):

@@ -350,7 +350,7 @@ class SumPrior(StatePrior):
         out[self.layout.N :] = 0.0
         return out
 
-    # The latent variables as fixed values while theta moves: see `pymc_lgm.targets.values`
+    # The latent variables as values
 
     has_values = True
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cached_property
-from hashlib import sha256
 from importlib import import_module
 from typing import Any
 
@@ -15,6 +14,7 @@ from pytensor.tensor.variable import TensorVariable
 from scipy.sparse import csc_array, csr_array, diags_array
 from scipy.spatial import ConvexHull, Delaunay, KDTree, QhullError
 
+from pymc_lgm.gaussian.content import ByContent
 from pymc_lgm.gaussian.spde import FiniteElements
 from pymc_lgm.linalg import Array
 
@@ -43,7 +43,7 @@ RING = 3.0
 """Width of each ring of coarser triangles, in edges of that ring."""
 
 
-class Mesh:
+class Mesh(ByContent):
     r"""A triangulated domain in the plane: `around` makes one for given points.
 
     Parameters
@@ -209,15 +209,10 @@ class Mesh:
         scaled = (region - center) / max_edge
         return _lattice(scaled, extension / max_edge, levels, max_edge, center)
 
-    @cached_property
-    def _digest(self) -> str:
-        return sha256(self.vertices.tobytes() + self.triangles.tobytes()).hexdigest()
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Mesh) and self._digest == other._digest
-
-    def __hash__(self) -> int:
-        return hash(self._digest)
+    @property
+    def _content(self) -> tuple[np.ndarray, ...]:
+        """Vertices and triangles."""
+        return self.vertices, self.triangles
 
     def __repr__(self) -> str:
         return f"Mesh({self.n} vertices, {len(self.triangles)} triangles, {self._digest[:12]})"

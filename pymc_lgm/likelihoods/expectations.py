@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytensor.tensor as pt
 
-from numpy.polynomial.hermite_e import hermegauss
-
+from pymc_lgm.approximations.quadrature import normal_rule
 from pymc_lgm.likelihoods.expected import NODES
 
 __all__ = ["NODES_OF_LARGEST", "expected_log_sum", "probability_of_largest"]
@@ -68,7 +67,7 @@ def probability_of_largest(chosen: Any, mean: Any, variance: Any) -> Any:
     0.3333333
     """
     chosen, mean, variance = (pt.as_tensor(x) for x in (chosen, mean, variance))
-    x, w = hermegauss(NODES_OF_LARGEST)
+    x, weights = normal_rule(NODES_OF_LARGEST)
     sd = pt.sqrt(variance)
     own = [pt.sum(pt.switch(chosen, moment, 0.0), axis=-1) for moment in (mean, sd)]
     at = own[0] + own[1] * _column(x, own[0].ndim)
@@ -77,7 +76,7 @@ def probability_of_largest(chosen: Any, mean: Any, variance: Any) -> Any:
         pt.switch(chosen[..., c], 1.0, 0.5 * pt.erfc((mean[..., c] - at) / (sd[..., c] * 2**0.5)))
         for c in range(_classes(mean))
     ]
-    return pt.sum(_column(w / w.sum(), own[0].ndim) * reduce(lambda a, b: a * b, below), axis=0)
+    return pt.sum(_column(weights, own[0].ndim) * reduce(lambda a, b: a * b, below), axis=0)
 
 
 def expected_log_sum(mean: Any, variance: Any) -> Any:
@@ -124,8 +123,7 @@ def expected_log_sum(mean: Any, variance: Any) -> Any:
     if C > 3:
         return _by_gumbel(mean, variance, C)
     last, of_last = mean[..., -1], variance[..., -1]
-    x, w = hermegauss(NODES)
-    shares = w / w.sum()
+    x, shares = normal_rule(NODES)
     ndim = mean.ndim - 1
     if C == 1:
         return last
@@ -148,9 +146,7 @@ def _by_gumbel(mean: Any, variance: Any, C: int) -> Any:
     b = pt.logsumexp(terms, axis=-1)
     sd = pt.sqrt(variance)
     ndim = mean.ndim - 1
-    x, w = hermegauss(NODES)
-    nodes = _column(x, ndim + 1)
-    shares = _column(w / w.sum(), ndim + 1)
+    nodes, shares = (_column(each, ndim + 1) for each in normal_rule(NODES))
     t = b + _column(np.arange(-BELOW, ABOVE, STEP), ndim)
 
     def below(log_rate: Any) -> Any:

@@ -9,11 +9,11 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 
-from numpy.polynomial.hermite_e import hermegauss
 from pymc.distributions.shape_utils import rv_size_is_none
 from pymc.pytensorf import convert_observed_data
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_lgm.approximations.quadrature import normal_rule
 from pymc_lgm.compile.graphs.upstream import tensor_variable_of
 from pymc_lgm.likelihoods.closed_forms import closed_form
 from pymc_lgm.likelihoods.registry import mark
@@ -150,8 +150,7 @@ def observe(
         Whether an observation reads a process per class. Then ``expected_logp`` is required, with
         the classes along the last axis of mean and variance.
     """
-    x, w = hermegauss(NODES)
-    nodes, weights = pt.constant(x), pt.constant(w / w.sum())
+    nodes, weights = map(pt.constant, normal_rule(NODES))
 
     def random(mean: Any, variance: Any, *params_and_size: Any) -> Any:
         *params, size = params_and_size

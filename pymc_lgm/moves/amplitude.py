@@ -103,26 +103,6 @@ class ConjugateScale:
     components: tuple[int, ...]
     stats = ()
 
-    @classmethod
-    def of(cls, model: LatentGaussian) -> ConjugateScale:
-        """Every amplitude with a conjugate update.
-
-        Raises
-        ------
-        ValueError
-            If none has.
-        """
-        components = tuple(np.flatnonzero(model.conjugate).tolist())
-        if not components:
-            raise ValueError(
-                "No variance of this model has an inverse gamma law given f. Write "
-                "eta2 = pm.InverseGamma('eta2', a, b) and cov=eta2 * C, where eta2 enters neither "
-                "C nor the mean nor the likelihood. gp.prior() adds its jitter after the scale: "
-                "write jitter=0, and the nugget inside, "
-                "eta2 * (kernel + pm.gp.cov.WhiteNoise(1e-3))."
-            )
-        return cls(components)
-
     def start(self, state: State, tune: int) -> None:
         """Nothing to learn."""
 

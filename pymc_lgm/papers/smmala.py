@@ -100,7 +100,6 @@ def _proposal(target: Target, state: State, step_size: float) -> _Proposal | Non
 
     No proposal is made from such a theta, and none that arrives there is accepted.
     """
-    assert target.is_differentiable, "a target without a geometry: use metropolis"
     gradient, G = target.geometry(state)
     if not (np.isfinite(gradient).all() and np.isfinite(G).all()):
         tally.numerical_rejections += 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from pymc_lgm.approximations.site_posteriors import NOISES
+from pymc_lgm.approximations.site_posteriors import site_approximation, taylor_approximation
 from pymc_lgm.targets.posterior_whitened import PosteriorWhitenedTarget
 from pymc_lgm.targets.sufficient import SufficientTarget
 from pymc_lgm.targets.surrogate import SurrogateTarget
@@ -20,10 +20,10 @@ __all__ = ["DIFFERENTIABLE", "PARAMETERIZATIONS"]
 PARAMETERIZATIONS: dict[str, Fix] = {
     "sufficient": SufficientTarget.fix,
     "whitened": WhitenedTarget.fix,
-    "surrogate-site": partial(SurrogateTarget.fix, noise="site"),
-    "surrogate-taylor": partial(SurrogateTarget.fix, noise="taylor"),
-    "posterior-site": partial(PosteriorWhitenedTarget.fix, search=NOISES["site"]),
-    "posterior-taylor": partial(PosteriorWhitenedTarget.fix, search=NOISES["taylor"]),
+    "surrogate-site": partial(SurrogateTarget.fix, search=site_approximation),
+    "surrogate-taylor": partial(SurrogateTarget.fix, search=taylor_approximation),
+    "posterior-site": partial(PosteriorWhitenedTarget.fix, search=site_approximation),
+    "posterior-taylor": partial(PosteriorWhitenedTarget.fix, search=taylor_approximation),
 }
 """Parameterizations by name."""
 

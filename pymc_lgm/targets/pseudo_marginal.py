@@ -103,10 +103,6 @@ class PseudoMarginalTarget(EvidenceTarget):
             depend on the chain.
         evidence : ApproximateEvidence, optional
             Where the target's slope comes from.
-
-        Returns
-        -------
-        Target
         """
         proposal = proposal_at(state.at, search, defensive, together)
         if proposal is None:

@@ -3,6 +3,13 @@
 Yu and Meng (2011); §3 of Filippone, Zhong and Girolami (2012). It mixes well if the data are
 informative about f, as large counts are, and slowly if they are not, as with binary outcomes.
 Gradient and Fisher information: appendices A.1.3 and A.1.4 there.
+
+If f = f(u; theta) is a function of theta and of values u, theta moves with u held. If a process is
+seen through inducing variables, u = R v are the values at the inducing points, R Rᵀ = K_uu(theta)
+and u ~ N(0, K_uu). With v held, f = V(theta) v moves with theta as a whole; with u held it moves
+between the inducing points alone, as far as the covariance interpolates otherwise. If a likelihood
+cuts f off on all sides, as a robust maximum does, theta can move in no other way. In a sum, u are
+the latent variables, and the linear predictor c(theta) + A(theta) u follows.
 """
 
 from __future__ import annotations
@@ -20,9 +27,8 @@ from pymc_lgm.targets.target import (
     explicit_gradient,
     explicit_information,
 )
-from pymc_lgm.targets.values import ValuesTarget, is_made_of_values
 
-__all__ = ["SufficientTarget"]
+__all__ = ["SufficientTarget", "ValuesTarget"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,14 +43,13 @@ class SufficientTarget(Target):
     tr(K⁻¹ ∂_jK K⁻¹ ∂_kK) + ∂_jmᵀ K⁻¹ ∂_km of N(m, K), minus the second derivatives of ℓ + log p at
     fixed f. It costs one more operation for each component of theta that enters K.
 
-    If f is a function of theta and of values, these are held fixed: see `ValuesTarget`. The values
-    of a sum are its latent variables.
+    If f is a function of theta and of values, these are held fixed: see `ValuesTarget`.
     """
 
     @classmethod
     def fix(cls, rng: np.random.Generator, state: State) -> Target:
         """Hold the f of a state, or its values."""
-        if is_made_of_values(state.prior):
+        if state.prior.has_values:
             return ValuesTarget.fix(rng, state)
         return cls(state, cls.log_density_at(state))
 
@@ -58,11 +63,6 @@ class SufficientTarget(Target):
         at = self.state.with_theta(theta, lambda prior: self.state.f)
         return (-math.inf, None) if at is None else (self.log_density_at(at), at)
 
-    @property
-    def is_differentiable(self) -> bool:
-        """Always."""
-        return True
-
     def gradient(self, at: State) -> Array:
         """See the class."""
         return explicit_gradient(at) + at.prior.log_density_gradient(at.f)
@@ -71,3 +71,28 @@ class SufficientTarget(Target):
         """See the class."""
         score, information = at.prior.log_density_geometry(at.f)
         return explicit_gradient(at) + score, explicit_information(at) + information
+
+
+@dataclass(frozen=True, eq=False)
+class ValuesTarget(Target):
+    """Hold u: log p(u | theta) + ℓ(f(u; theta), theta) + log p(theta).
+
+    It is the density of theta given u and y. An evaluation costs one prior and f(u; theta).
+    """
+
+    u: Array
+
+    @classmethod
+    def fix(cls, rng: np.random.Generator, state: State) -> ValuesTarget:
+        """Hold the values of a state."""
+        return cls(state, cls.log_density_at(state), state.prior.values(state.f))
+
+    @staticmethod
+    def log_density_at(at: State) -> float:
+        """Log density at a state with the values of this target."""
+        return at.prior.log_density_of_values(at.f) + at.log_likelihood + at.log_prior
+
+    def evaluate(self, theta: Array) -> tuple[float, State | None]:
+        """Let f follow theta."""
+        at = self.state.with_theta(theta, lambda prior: prior.with_values(self.u))
+        return (-math.inf, None) if at is None else (self.log_density_at(at), at)

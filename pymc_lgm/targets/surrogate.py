@@ -15,7 +15,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from pymc_lgm.approximations.gaussian import GaussianApproximation, Search
-from pymc_lgm.approximations.site_posteriors import NOISES
 from pymc_lgm.linalg import Array
 from pymc_lgm.state import State
 from pymc_lgm.targets.target import Nowhere, Target
@@ -56,7 +55,7 @@ class SurrogateTarget(Target):
     eta: Array
 
     @classmethod
-    def fix(cls, rng: np.random.Generator, state: State, *, noise: str = "site") -> Target:
+    def fix(cls, rng: np.random.Generator, state: State, *, search: Search) -> Target:
         """Draw surrogate data; from then on the target is deterministic.
 
         Parameters
@@ -64,14 +63,9 @@ class SurrogateTarget(Target):
         rng : numpy.random.Generator
             Draws g.
         state : State
-        noise : {"site", "taylor"}
-            How S is computed: see `pymc_lgm.approximations.site_posteriors`.
-
-        Returns
-        -------
-        Target
+        search : callable
+            Computes q, a function of theta alone: see `pymc_lgm.approximations.site_posteriors`.
         """
-        search = NOISES[noise]
         q = state.at.approximation(search)
         if q is None:
             return Nowhere(state)

@@ -68,8 +68,8 @@ class Slope:
 class Target:
     """The density of theta that a move leaves invariant.
 
-    Every target evaluates. The properties ``is_differentiable``, ``has_stages`` and ``has_slope``
-    say which of the other methods a target has.
+    Every target evaluates. ``has_stages`` and ``has_slope`` say whether it has some of the other
+    methods. Those that it lacks raise an error.
 
     Attributes
     ----------
@@ -89,11 +89,6 @@ class Target:
     @property
     def is_noisy(self) -> bool:
         """Whether two evaluations at one theta differ. Slice sampling needs that they do not."""
-        return False
-
-    @property
-    def is_differentiable(self) -> bool:
-        """Whether there are `gradient` and `geometry`."""
         return False
 
     @property

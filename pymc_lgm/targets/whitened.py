@@ -58,11 +58,6 @@ class WhitenedTarget(Target):
         at = self.state.with_theta(theta, lambda prior: prior.mean + prior.multiply(self.nu))
         return (-math.inf, None) if at is None else (self.log_density_at(at), at)
 
-    @property
-    def is_differentiable(self) -> bool:
-        """Always."""
-        return True
-
     def gradient(self, at: State) -> Array:
         """See the class."""
         _, g = at.model.log_likelihood_gradient(at.f, at.theta)

@@ -7,7 +7,7 @@ the prior. If a level has a prior standard deviation of 1000 and a posterior one
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -40,27 +40,22 @@ class AdaptiveHMC:
     """
 
     repeats: int = 1
-    by_prior: HMC = field(default_factory=HMC)
-    by_curvature: CurvatureHMC = field(default_factory=CurvatureHMC)
     stats = HMC.stats
     needs_gradient, needs_curvature, needs_metric = True, False, False
 
     def start(self, state: State, tune: int) -> AdaptiveHMCTuning:
         """Begin in the metric K."""
-        return AdaptiveHMCTuning(self.by_prior.start(state, tune))
+        return AdaptiveHMCTuning(HMC().start(state, tune))
 
     def run(
         self, rng: np.random.Generator, state: State, tuning: AdaptiveHMCTuning, tune: bool
     ) -> tuple[State, AdaptiveHMCTuning, Stats]:
         """Move f ``repeats`` times; choose the metric once, in tuning."""
-        move = self.by_curvature if tuning.by_curvature else self.by_prior
-        repeated = replace(move, repeats=self.repeats)
-        state, step_size, stats = repeated.run(rng, state, tuning.step_size, tune)
+        move = (CurvatureHMC if tuning.by_curvature else HMC)(self.repeats)
+        state, step_size, stats = move.run(rng, state, tuning.step_size, tune)
         if tune:
             tuning = AdaptiveHMCTuning(step_size, tuning.draws + 1, tuning.by_curvature)
-            if tuning.draws == JUDGED and self._is_short(step_size.value(False)):
-                tuning = AdaptiveHMCTuning(self.by_curvature.start(state, 0), JUDGED, True)
+            is_short = step_size.value(False) * HMC.max_steps < HMC.path_length
+            if tuning.draws == JUDGED and is_short:
+                tuning = AdaptiveHMCTuning(CurvatureHMC().start(state, 0), JUDGED, True)
         return state, tuning, stats
-
-    def _is_short(self, step_size: float) -> bool:
-        return step_size * self.by_prior.max_steps < self.by_prior.path_length

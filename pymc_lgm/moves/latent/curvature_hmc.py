@@ -33,20 +33,17 @@ from pymc_lgm.state import State
 __all__ = ["CurvatureHMC", "curvature_hmc", "curvature_metric"]
 
 
-def curvature_metric(
-    likelihood: SiteLikelihood, prior: Prior, *, start: Array | None = None
-) -> GaussianApproximation | None:
+def curvature_metric(likelihood: SiteLikelihood, prior: Prior) -> GaussianApproximation | None:
     """Laplace approximation of p(f | y, theta), searched from the center of the site posteriors.
 
     A search without a start begins at m and takes up to 12 factorizations if the data are
     informative. The center of the site posteriors is also a function of theta alone; it costs one
     factorization and leaves 1 or 2 for the mode. If an observation reads several f_i, there are no
-    site posteriors. Parameters and result are those of `pymc_lgm.approximations.laplace.laplace`.
+    site posteriors.
     """
     joined = likelihood.sets is not None
-    sites = None if joined else site_approximation(likelihood, prior, start=start)
-    center = start if sites is None else sites.center
-    return laplace(likelihood, prior, start=center)
+    sites = None if joined else site_approximation(likelihood, prior)
+    return laplace(likelihood, prior, start=None if sites is None else sites.center)
 
 
 def curvature_hmc(
@@ -80,10 +77,6 @@ def curvature_hmc(
         Each trajectory takes 1 to ``max_steps`` steps, uniformly.
     integrator : {"rotation", "leapfrog"}
         "leapfrog" moves d along v and kicks by all of Σ∇ log p(f | y, theta), as the paper does.
-
-    Returns
-    -------
-    State, Info
 
     Notes
     -----

@@ -31,15 +31,6 @@ def elliptical_slice(rng: np.random.Generator, state: State) -> tuple[State, Inf
 
     has the same prior density as (z, u); the likelihood alone decides. No tuning, no gradient.
 
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-    state : State
-
-    Returns
-    -------
-    State, Info
-
     Notes
     -----
     Cost: one product L ξ, O(n²), and usually 2 to 10 likelihood evaluations. The bracket

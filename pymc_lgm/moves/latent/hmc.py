@@ -100,10 +100,6 @@ def hmc(
         "rotation" solves the prior's motion exactly and lets only the likelihood kick, so the
         error does not grow with n; needs ``metric="prior"``.
 
-    Returns
-    -------
-    State, Info
-
     Notes
     -----
     Requires the gradient of the likelihood. A step costs one gradient and two O(n²) products

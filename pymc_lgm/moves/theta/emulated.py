@@ -39,8 +39,11 @@ __all__ = [
 ]
 
 
+STEPS = 4
+"""Leapfrog steps of a trajectory."""
+
 LONGEST = 0.75
-"""Leapfrog step: with it four of them go 1.8 to 3, more than a quarter of a turn about the mode.
+"""Longest of them: with it four go 1.8 to 3, more than a quarter of a turn about the mode.
 
 Three trajectories, or any odd number, therefore tend to end on the other side of the mode, and the
 errors of successive draws cancel. Longer steps would make nearly half a turn: every second draw
@@ -81,7 +84,6 @@ def surrogate_transition(
     *,
     emulator: Emulator,
     step_size: float,
-    n_steps: int = 4,
     n_trajectories: int = 3,
     n_jumps: int = 0,
 ) -> tuple[State, SurrogateTransitionInfo]:
@@ -105,7 +107,7 @@ def surrogate_transition(
     step_size : float
         Leapfrog step in the emulator's coordinates; each trajectory takes a random share of it, at
         least 0.6.
-    n_steps, n_trajectories : int
+    n_trajectories : int
     n_jumps : int
         Number of `prior_jump` moves: weakly identified components have the long tails of the prior.
 
@@ -116,7 +118,7 @@ def surrogate_transition(
     """
     state = target.state
     prior = target.state.model.prior_density
-    options = (step_size, n_steps, n_trajectories, n_jumps)
+    options = (step_size, STEPS, n_trajectories, n_jumps)
     theta, of_emulator, emulated, moved = propose(
         rng, state.theta, emulator, prior.address, *options
     )
@@ -168,9 +170,8 @@ class EmulatorFit(NamedTuple):
         center = past.mean(axis=0)
         cov = (past - center).T @ (past - center) / len(past)
         cov[np.diag_indices_from(cov)] += 1e-8 + 1e-6 * np.trace(cov)
-        known = Visits(*(np.array(column) for column in zip(*visits, strict=True)))
         before = () if self.emulator is None else (self.emulator.grid,)
-        emulator = emulate(known, center, np.linalg.cholesky(cov), *before)
+        emulator = emulate(Visits.of(visits), center, np.linalg.cholesky(cov), *before)
         return EmulatorFit(emulator, visits, history.learnt(Fraction(6, 5)))
 
 

@@ -72,7 +72,6 @@ def hmc(
     A trajectory that reaches a point without a density or a finite gradient is rejected. This is
     exact, since the reversed trajectory would reach the same point.
     """
-    assert target.is_differentiable, "a target without a gradient: use metropolis"
     state, gradient = target.state, target.gradient
     r_start = rng.standard_normal(state.theta.size)
     steps = int(rng.integers(1, max_steps, endpoint=True))

@@ -72,12 +72,7 @@ def delayed_metropolis(
         With two stages.
     factor : ndarray, shape (p, p)
         C: a square root of the proposal's covariance.
-
-    Returns
-    -------
-    State, MetropolisInfo
     """
-    assert target.has_stages, "a target without two stages: use metropolis"
     state = target.state
     xi = rng.standard_normal(state.theta.size)
     stage = target.first_stage(state.theta + factor @ xi)

@@ -81,7 +81,6 @@ def nuts(
         The same state if the end is rejected or π* has no slope. Costs one evaluation of the
         target, and a slope for each leapfrog step and each jump.
     """
-    assert target.has_slope, "a target without a slope: use metropolis"
     state = target.state
     here = target.slope(state.theta)
     if here is None:  # nor can a trajectory come here
@@ -155,7 +154,6 @@ class NUTS:
         self, rng: np.random.Generator, target: Target, tuning: NUTSTuning, tune: bool
     ) -> tuple[State, NUTSTuning, Stats]:
         """Follow one trajectory. It learns from a noisy target too: its slope has no noise."""
-        assert target.has_slope, "a target without a slope: use metropolis"
         here = target.slope(target.state.theta)
         if tune and tuning.metric.draws == 0 and here is not None:
             tuning = tuning._replace(metric=tuning.metric.at(here.gradient))

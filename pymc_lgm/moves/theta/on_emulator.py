@@ -26,7 +26,7 @@ from pymc_lgm.approximations.emulator import (
 )
 from pymc_lgm.compile.loops.callbacks import call
 from pymc_lgm.linalg import Array
-from pymc_lgm.moves.theta.slice_of_prior import slice_of_prior
+from pymc_lgm.moves.theta.prior_jump import slice_of_prior
 from pymc_lgm.state import State
 
 __all__ = ["Point", "propose", "rehearse"]

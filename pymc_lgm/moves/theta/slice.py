@@ -64,10 +64,6 @@ def slice_componentwise(
     components : sequence of int, optional
         Those to move; by default all.
 
-    Returns
-    -------
-    State, SliceInfo
-
     Notes
     -----
     With a good width a component takes 2 to 4 evaluations of the target; stepping out takes two

@@ -50,7 +50,6 @@ def survey(rng: np.random.Generator, target: Target) -> Survey | None:
     visits: three for each coefficient of a quadratic.
     """
     center = climb(target, LOOKS, worth=0.0).theta
-    assert target.has_stages, "a target without two stages"
     p = center.size
     model = target.state.model
     visits = list[tuple[Array, float, float]]()
@@ -73,8 +72,7 @@ def survey(rng: np.random.Generator, target: Target) -> Survey | None:
         value(center + WIDE * root @ rng.standard_normal(p))
     if len(visits) < (p + 1) * (p + 2) // 2:
         return None
-    known = Visits(*(np.array(column) for column in zip(*visits, strict=True)))
-    return Survey(tuple(visits), emulate(known, center, root), root)
+    return Survey(tuple(visits), emulate(Visits.of(visits), center, root), root)
 
 
 def _root(value: Callable[[Array], float], center: Array) -> Array | None:
