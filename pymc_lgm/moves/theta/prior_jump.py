@@ -9,6 +9,8 @@ trajectory needs many steps where one jump is enough. The proposal is a slice of
 
 from __future__ import annotations
 
+import math
+
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
@@ -59,7 +61,8 @@ def slice_of_prior(
     j = int(rng.random() * theta.size)
     call(prior, there, out)
     here = out[0]
-    threshold = here - rng.standard_exponential()
+    # An exponential variable: Numba takes longer to compile Generator.standard_exponential.
+    threshold = here + math.log1p(-rng.random())
     low = theta[j] - WIDTH * rng.random()
     high = low + WIDTH
     # How many widths each end may take is drawn beforehand: from any point of the final interval
