@@ -15,7 +15,7 @@ from pytensor.graph.replace import clone_replace
 import pymc_lgm as lgm
 
 from pymc_lgm.model import affine_graph, graphs, predictor
-from pymc_lgm.model.check import TOLERANCE
+from pymc_lgm.model.check import TOLERANCE, Difference
 from pymc_lgm.model.columns import columns_move
 from pymc_lgm.model.elements import distinct_elements
 from pymc_lgm.model.reads import Evaluation
@@ -234,3 +234,28 @@ def test_a_chain_that_would_avoid_an_infinite_predictor_ends(step):
 
     with pytest.raises(ValueError, match="is infinite at"):
         run(model.initial_point())
+
+
+def test_a_density_that_overflows_has_not_been_misread() -> None:
+    """Draws of an explosive autoregression grow to 1e295, and PyMC's density has their squares."""
+    with pm.Model() as model:
+        rho, s = pm.Normal("rho", 0, 3, shape=1), pm.HalfNormal("s")
+        f = pm.AR("f", rho=rho, sigma=s, init_dist=pm.Normal.dist(), steps=199)
+        pm.Normal("y", f, 1.0, observed=np.zeros(200))
+    audit = lgm.read(model).audit
+    for growth in (-3.0, -30.0):
+        point = {
+            "rho": np.array([growth]),
+            "s_log__": np.array(0.0),
+            "f": np.cumprod(np.full(200, growth)),
+        }
+        found = audit.differences(point, moments=True)
+        assert not all(np.isfinite(each.pymc) for each in found)
+        audit(point, moments=True)
+
+
+def test_an_impossible_point_need_not_have_a_density() -> None:
+    """Both are 0 there. But where one is positive, and the other is not, the reading is wrong."""
+    same, other = (Difference("y", "the density", read, -np.inf, 1.0) for read in (-1e17, -1e3))
+    assert same.relative == 0.0
+    assert other.relative == np.inf

@@ -63,6 +63,18 @@ There are only `N_PERTURBED` changes, and the worst rounding error may be larger
 N_PERTURBED = 3
 """Number of these changes, each of which evaluates PyMC's density again."""
 
+NOWHERE = -1e16
+"""A log density below this is a density of 0: a chain never visits the point.
+
+The numbers near it are 2 apart. A term of PyMC's density may overflow to -inf there.
+"""
+
+OVERFLOWS = 1e100
+"""A density may overflow at latent variables of this size, since it has their squares.
+
+Draws of an explosive autoregression are as large. A misreading is found at other points.
+"""
+
 N_TRIES = 20
 """Attempts to draw from the prior, in which a standard deviation may turn out negative, say."""
 
@@ -101,6 +113,8 @@ class Difference(NamedTuple):
             return np.inf
         # A sampler rejects a point where it cannot compute a number.
         if not np.isfinite(self.read) or np.isnan(self.pymc):
+            return 0.0
+        if self.pymc == -np.inf and self.read < NOWHERE:
             return 0.0
         return abs(self.read - self.pymc) / self.scale if np.isfinite(self.pymc) else np.inf
 
@@ -182,9 +196,11 @@ class Audit:
                     return found
             f = lgm.f_of(theta, dict(point))
             found = []
+            x = [np.asarray(point[name], dtype=np.float64) for name in self._free]
             if (
                 prior.is_proper
                 and not np.isfinite(values[: len(self._latents), 0][~self._is_dense]).all()
+                and not _overflows(x)
             ):
                 what = "the log density"
                 found += [Difference(lgm.latent, what, 0.0, -np.inf, 1.0)]
@@ -289,6 +305,8 @@ class Audit:
         def moved(to: Sequence[Array]) -> float:
             changed = dict(zip(self._free, to, strict=True))
             sums = self._terms({**point, **changed}, len(self._latents)).sum(axis=0)
+            if not np.isfinite(sums[0]) and _overflows(to):
+                return np.nan
             nonlocal scale
             scale = max(scale, float(sums[1]))
             return float(sums[0])
@@ -393,6 +411,11 @@ class Audit:
             if np.abs(K - np.swapaxes(K, -1, -2)).max() > TOLERANCE * np.abs(K).max():
                 return str(rv.name)
         return None
+
+
+def _overflows(x: Sequence[Array]) -> bool:
+    """Whether latent variables are so large that their log density may overflow."""
+    return any(np.abs(each).max(initial=0.0) > OVERFLOWS for each in x)
 
 
 def _largest(name: str, what: str, read: Array, pymc: Array, scale: float) -> Difference:
