@@ -8,11 +8,13 @@ from typing import Any
 import arviz as az
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import xarray as xr
 
 from numpy.typing import ArrayLike
 from pymc.backends.arviz import coords_and_dims_for_inferencedata
 from pymc.pytensorf import extract_obs_data
+from pymc.variational.minibatch_rv import MinibatchRandomVariable, get_scaling
 from rich.progress import track
 from scipy.special import logsumexp
 
@@ -251,6 +253,7 @@ def _left_out(
     rng = np.random.default_rng(random_seed)
     source = _source(model, var_name, theta, int(rng.integers(2**31)), compile_kwargs or {})
     _refuse_reader(model, source.name)
+    _refuse_scaled(model[source.name], source.observed.shape)
     posterior = thinned(posterior, [str(rv.name) for rv in source.needed], thin, most=DRAWS)
     draws = {
         str(name): each.transpose("chain", "draw", ...).values for name, each in posterior.items()
@@ -325,6 +328,19 @@ def _refuse_reader(model: pm.Model, name: str) -> None:
             f"{name} is left out, but {readers} depend on it: without an observation of {name} "
             "their densities are not known. Fit the model again without it, or let them depend on "
             "data of their own."
+        )
+
+
+def _refuse_scaled(rv: Any, shape: tuple[int, ...]) -> None:
+    """Raise if a density is multiplied to stand for a larger data set."""
+    if not isinstance(rv.owner.op, MinibatchRandomVariable):
+        return
+    times = float(get_scaling(rv.owner.inputs[1:], pt.as_tensor(shape, dtype="int64")).eval())
+    if times != 1.0:
+        raise ValueError(
+            f"{rv.name} has total_size=, so each of its observations counts {times:g} times: there "
+            "is no density of one of them given the others. Fit the model again without "
+            "total_size=."
         )
 
 

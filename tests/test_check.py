@@ -15,7 +15,7 @@ from pytensor.graph.replace import clone_replace
 import pymc_lgm as lgm
 
 from pymc_lgm.model import affine_graph, graphs, predictor
-from pymc_lgm.model.check import TOLERANCE
+from pymc_lgm.model.check import TOLERANCE, Difference
 from pymc_lgm.model.columns import columns_move
 from pymc_lgm.model.elements import distinct_elements
 from pymc_lgm.model.reads import Evaluation
@@ -234,3 +234,63 @@ def test_a_chain_that_would_avoid_an_infinite_predictor_ends(step):
 
     with pytest.raises(ValueError, match="is infinite at"):
         run(model.initial_point())
+
+
+def test_a_density_that_overflows_has_not_been_misread() -> None:
+    """Draws of an explosive autoregression grow to 1e295, and PyMC's density has their squares."""
+    with pm.Model() as model:
+        rho, s = pm.Normal("rho", 0, 3, shape=1), pm.HalfNormal("s")
+        f = pm.AR("f", rho=rho, sigma=s, init_dist=pm.Normal.dist(), steps=199)
+        pm.Normal("y", f, 1.0, observed=np.zeros(200))
+    audit = lgm.read(model).audit
+    for growth in (-3.0, -30.0):
+        point = {
+            "rho": np.array([growth]),
+            "s_log__": np.array(0.0),
+            "f": np.cumprod(np.full(200, growth)),
+        }
+        found = audit.differences(point, moments=True)
+        assert not all(np.isfinite(each.pymc) for each in found)
+        audit(point, moments=True)
+
+
+def test_an_impossible_point_need_not_have_a_density() -> None:
+    """Both are 0 there. But where one is positive, and the other is not, the reading is wrong."""
+    same, other = (Difference("y", "the density", read, -np.inf, 1.0) for read in (-1e17, -1e3))
+    assert same.relative == 0.0
+    assert other.relative == np.inf
+
+
+def test_rounding_errors_of_a_density_are_not_a_misreading(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1 - sigmoid(x) has one digit at x = 36, which tiny changes of x do not show.
+
+    A density without a digit at a draw is an error, but another one.
+    """
+    with pm.Model() as model:
+        b = pm.Normal("b", 0, pm.HalfCauchy("s", 5), shape=2)
+        p = pm.math.sigmoid(b)
+        pm.BetaBinomial("y", n=20, alpha=5 * p, beta=5 * (1 - p), observed=[3, 4])
+        c = pm.Normal("c", 0, 5, shape=2)
+        pm.DirichletMultinomial("z", n=8, a=pm.math.exp(c), observed=[3, 5])
+    audit = lgm.read(model).audit
+    start = {"s_log__": np.array(0.0), "b": np.zeros(2), "c": np.zeros(2)}
+    one_digit, none = start | {"b": np.full(2, 36.0)}, start | {"c": np.array([40.0, 39.0])}
+    differences, error = audit.differences, 0.0
+
+    def rounded(point: Any, *, moments: bool) -> list[Difference]:
+        """As on a processor that rounds otherwise."""
+        found = differences(point, moments=moments)
+        return [
+            each._replace(read=each.read + error) if each.name == "y, z" else each for each in found
+        ]
+
+    monkeypatch.setattr(audit, "differences", rounded)
+    audit(start)
+    error = 0.3
+    audit(one_digit, is_draw=True)
+    with pytest.raises(ValueError, match="has misread 'y, z'"):
+        audit(start)
+    error = 30.0
+    audit(none)
+    with pytest.raises(ValueError, match="'y, z' is lost in rounding errors"):
+        audit(none, is_draw=True)

@@ -664,6 +664,19 @@ def test_says_what_cannot_be_left_out():
     assert tree["log_likelihood"]["z"].sizes == {"chain": 1, "draw": 2, "z_dim_0": 2}
 
 
+def test_an_observation_that_stands_for_several_is_not_left_out():
+    """Its density is a power of that of one, and the others have the same observation again."""
+    with pm.Model() as model:
+        f = pm.MvNormal("f", mu=np.zeros(2), cov=np.eye(2))
+        pm.Normal("y", f, 1.0, observed=[0.0, 1.0], total_size=6)
+        pm.Poisson("z", pm.math.exp(f), observed=[0, 1], total_size=2)
+    refused(
+        "y has total_size=, so each of its observations counts 3 times", model=model, var_name="y"
+    )
+    tree = lgm.leave_one_out(faked(model), model, var_name="z", progressbar=False)
+    assert tree["log_likelihood"]["z"].sizes == {"chain": 1, "draw": 2, "z_dim_0": 2}
+
+
 def test_data_that_have_been_replaced_since_the_draws_are_refused():
     """Covariates or observations: the draws are not of the posterior given the new ones."""
     with pm.Model() as model:

@@ -31,7 +31,7 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.rewriting.basic import NodeRewriter, dfs_rewriter
 from pytensor.tensor.random.basic import CauchyRV, HalfCauchyRV, HalfNormalRV
 
-from pymc_lgm.compile.graphs.functions import ONCE, STABLE, called_once
+from pymc_lgm.compile.graphs.functions import ONCE, STABLE, called_once, with_rounding_errors
 from pymc_lgm.linalg import Array
 from pymc_lgm.model import refusals
 from pymc_lgm.model.functions import ModelFunctions
@@ -52,7 +52,11 @@ It is a thousand times the rounding error of a log density whose covariance has 
 """
 
 PERTURBED = 1e-14
-"""Relative size of random changes of a point that show the rounding error of PyMC's density."""
+"""Relative size of random changes of a point that show the rounding error of PyMC's density.
+
+Each operation has a random rounding error, too: 1 - sigmoid(x) has one digit at x = 36, but changes
+of x by its rounding error do not change it.
+"""
 
 ROUNDING = 30.0
 """A difference up to this many times the largest effect of these changes is a rounding error.
@@ -60,14 +64,33 @@ ROUNDING = 30.0
 There are only `N_PERTURBED` changes, and the worst rounding error may be larger than theirs.
 """
 
+LOST = 1.0
+"""Nats: a rounding error of a density beyond which draws are not of the posterior."""
+
 N_PERTURBED = 3
 """Number of these changes, each of which evaluates PyMC's density again."""
+
+NOWHERE = -1e16
+"""A log density below this is a density of 0: a chain never visits the point.
+
+The numbers near it are 2 apart. A term of PyMC's density may overflow to -inf there.
+"""
+
+OVERFLOWS = 1e100
+"""A density may overflow at latent variables of this size, since it has their squares.
+
+Draws of an explosive autoregression are as large. A misreading is found at other points.
+"""
 
 N_TRIES = 20
 """Attempts to draw from the prior, in which a standard deviation may turn out negative, say."""
 
 MOST_LATENTS = 500
 """If f has no prior, most elements of x for which the map from x to f is computed."""
+
+
+DENSITIES = "the log prior", "the log density"
+"""Names of the densities of a point in differences."""
 
 
 class Difference(NamedTuple):
@@ -102,6 +125,8 @@ class Difference(NamedTuple):
         # A sampler rejects a point where it cannot compute a number.
         if not np.isfinite(self.read) or np.isnan(self.pymc):
             return 0.0
+        if self.pymc == -np.inf and self.read < NOWHERE:
+            return 0.0
         return abs(self.read - self.pymc) / self.scale if np.isfinite(self.pymc) else np.inf
 
 
@@ -134,6 +159,7 @@ class Audit:
         self._densities = list(model.value_vars), model.logp(vars=terms, sum=False)
         self._inputs = [value.name for value in model.value_vars]
         self._function: Callable[..., list[Array]] | None = None
+        self._rounded: Callable[..., list[Array]] | None = None
         self._is_stable = False
         self._draw = _prior_draws(model)
         self._model: pm.Model | None = model
@@ -144,6 +170,7 @@ class Audit:
         return self.__dict__ | {
             "_draw": None,
             "_function": None,
+            "_rounded": None,
             "_is_stable": False,
             "_model": None,
         }
@@ -182,26 +209,36 @@ class Audit:
                     return found
             f = lgm.f_of(theta, dict(point))
             found = []
+            x = [np.asarray(point[name], dtype=np.float64) for name in self._free]
             if (
                 prior.is_proper
                 and not np.isfinite(values[: len(self._latents), 0][~self._is_dense]).all()
+                and not _overflows(x)
             ):
                 what = "the log density"
                 found += [Difference(lgm.latent, what, 0.0, -np.inf, 1.0)]
-            found += [self._sum(lgm.prior_names, lgm.log_prior(theta), values, "the log prior")]
+            found += [self._sum(lgm.prior_names, lgm.log_prior(theta), values, DENSITIES[0])]
             if lgm.likelihood_names:
                 latents = [np.asarray(point[name], dtype=np.float64) for name in self._free]
                 ell = lgm.form.log_likelihood_of(lgm, latents, f, theta)
-                found.append(self._sum(lgm.likelihood_names, ell, values, "the log density"))
+                found.append(self._sum(lgm.likelihood_names, ell, values, DENSITIES[1]))
             if moments and prior.is_proper:
                 found += self._of_prior(prior, theta, f, point, values)
         return found
 
-    def __call__(self, point: Point, *, moments: bool = False) -> None:
-        """Raise a `ValueError` if a quantity differs by more than rounding."""
+    def __call__(self, point: Point, *, moments: bool = False, is_draw: bool = False) -> None:
+        """Raise a `ValueError` if a quantity differs by more than rounding.
+
+        At a draw of a chain, also if the rounding error of a density is larger than `LOST`.
+        """
         for each in self.differences(point, moments=moments):
-            if each.relative > TOLERANCE and not self._is_rounding(each, point, moments):
+            if each.relative <= TOLERANCE:
+                continue
+            if not self._is_rounding(each, point, moments):
                 raise ValueError(self._message(each, point))
+            if is_draw and each.what in DENSITIES and abs(each.read - each.pymc) > LOST:
+                at = self._at(point)
+                raise ValueError(refusals.lost_in_rounding(each.name, each.read, each.pymc, at))
 
     def of_rejected(self, point: Point) -> None:
         """Raise a `ValueError` if PyMC's density is positive at a point that samplers reject.
@@ -261,10 +298,14 @@ class Audit:
         return np.stack([found, np.abs(found)], axis=1)
 
     def _stabilize(self) -> None:
+        self._function = called_once(*self._sums, STABLE)
+        self._is_stable = True
+
+    @property
+    def _sums(self) -> tuple[Any, Any]:
         inputs, densities = self._densities
         both = [pt.sum(of) for each in (densities, map(abs, densities)) for of in each]
-        self._function = called_once(inputs, both, STABLE)
-        self._is_stable = True
+        return inputs, both
 
     def _sum(self, names: Sequence[str], read: float, values: Array, what: str) -> Difference:
         at = [self._names.index(name) for name in names]
@@ -289,6 +330,8 @@ class Audit:
         def moved(to: Sequence[Array]) -> float:
             changed = dict(zip(self._free, to, strict=True))
             sums = self._terms({**point, **changed}, len(self._latents)).sum(axis=0)
+            if not np.isfinite(sums[0]) and _overflows(to):
+                return np.nan
             nonlocal scale
             scale = max(scale, float(sums[1]))
             return float(sums[0])
@@ -344,28 +387,33 @@ class Audit:
         return [Difference(lgm.latent, what, lgm.rank, here, 1.0)] if here < lgm.rank else []
 
     def _is_rounding(self, difference: Difference, point: Point, moments: bool) -> bool:
-        """Whether a difference is about the effect of tiny changes of the point on PyMC's value."""
+        """Whether a difference is about the effect of rounding errors on PyMC's value."""
         rng = generator()
         noise = 0.0
+        if not self._is_stable:
+            self._stabilize()
+        if self._rounded is None:
+            self._rounded = with_rounding_errors(*self._sums, rng)
+        usual = self._function
         for _ in range(N_PERTURBED):
             near = dict(point)
             for name in self._inputs:
                 value = np.asarray(point[name])
                 if value.dtype.kind == "f":
                     near[name] = value * (1.0 + PERTURBED * rng.standard_normal(value.shape))
-            for other in self.differences(near, moments=moments):
+            self._function = self._rounded
+            try:
+                others = self.differences(near, moments=moments)
+            finally:
+                self._function = usual
+            for other in others:
                 if other[:2] == difference[:2]:
                     gap = abs(other.pymc - difference.pymc)
                     noise = max(noise, gap if np.isfinite(gap) else 0.0)
         return bool(abs(difference.read - difference.pymc) <= ROUNDING * noise)
 
     def _message(self, difference: Difference, point: Point) -> str:
-        shown = {
-            name: np.array2string(np.asarray(value), precision=4, threshold=6)
-            for name, value in point.items()
-            if name in self._lgm.theta_names
-        }
-        at = ", ".join(f"{name}={value}" for name, value in shown.items())
+        at = self._at(point)
         if difference.is_cut_off:
             return refusals.infinite_predictor(difference.name, at)
         if name := self._not_symmetric(point):
@@ -375,6 +423,15 @@ class Audit:
             f"by PyMC and {difference.read:.6g} as it was read, at {{{at}}}. Draws would not be of "
             "the posterior. Sample this model with step=pm.NUTS(), and please report it."
         )
+
+    def _at(self, point: Point) -> str:
+        """The values of theta, for a message."""
+        shown = {
+            name: np.array2string(np.asarray(value), precision=4, threshold=6)
+            for name, value in point.items()
+            if name in self._lgm.theta_names
+        }
+        return ", ".join(f"{name}={value}" for name, value in shown.items())
 
     def _not_symmetric(self, point: Point) -> str | None:
         """The name of a latent variable whose covariance matrix is not symmetric at a point.
@@ -393,6 +450,11 @@ class Audit:
             if np.abs(K - np.swapaxes(K, -1, -2)).max() > TOLERANCE * np.abs(K).max():
                 return str(rv.name)
         return None
+
+
+def _overflows(x: Sequence[Array]) -> bool:
+    """Whether latent variables are so large that their log density may overflow."""
+    return any(np.abs(each).max(initial=0.0) > OVERFLOWS for each in x)
 
 
 def _largest(name: str, what: str, read: Array, pymc: Array, scale: float) -> Difference:

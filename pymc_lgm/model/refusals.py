@@ -264,6 +264,17 @@ def not_symmetric(name: str, at: str) -> str:
     )
 
 
+def lost_in_rounding(name: str, here: float, pymc: float, at: str) -> str:
+    """A chain has come to where a density has no digits."""
+    return (
+        f"The log density of {name!r} is lost in rounding errors at {{{at}}}, where the chain is: "
+        f"two ways to compute it give {here:.6g} and {pymc:.6g}. Draws there are not of the "
+        "posterior, whatever samples it. Write priors with less mass at extreme values, or a "
+        "likelihood that keeps its digits there, as pm.Multinomial instead of a "
+        "pm.DirichletMultinomial with parameters of 1e15."
+    )
+
+
 def minibatch() -> str:
     """The data differ at each evaluation."""
     return (

@@ -170,7 +170,7 @@ class LatentGaussianStep(BlockedStep):
         every = max(self.tune_length // TUNING_AUDITS, 1)
         if ended or self._drawn % every == every // 2:
             with few_threads(self.lgm.n):
-                self.lgm.audit(point, moments=ended)
+                self.lgm.audit(point, moments=ended, is_draw=ended)
         self._drawn = self.tune_length + 1 if ended else self._drawn + 1
 
     def _rehearse(self, point: dict[str, Any]) -> None:

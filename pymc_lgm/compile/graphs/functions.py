@@ -13,6 +13,7 @@ from typing import Any
 import numba
 import numpy as np
 import pytensor
+import pytensor.scalar as ps
 import pytensor.tensor as pt
 
 from numba import carray, types  # type: ignore[attr-defined]  # as documented
@@ -23,9 +24,10 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.rewriting.basic import NodeRewriter, dfs_rewriter, in2out
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.graph.traversal import ancestors
+from pytensor.link.vm import VMLinker
 from pytensor.scalar import Clip, Composite, ScalarOp
 from pytensor.tensor.elemwise import Elemwise
-from pytensor.tensor.math import Sum
+from pytensor.tensor.math import Dot, Sum
 from pytensor.tensor.rewriting.basic import constant_folding
 
 from pymc_lgm.compile.graphs.rewrites import FOR_NUMBA
@@ -41,6 +43,7 @@ __all__ = [
     "in_loops",
     "shape_of",
     "with_address",
+    "with_rounding_errors",
     "without_c",
 ]
 
@@ -108,6 +111,27 @@ STABLE = Mode(linker="py", optimizer="fast_run").excluding("fusion", "inplace")
 STABLE = STABLE.register(_ELEMENTWISE)
 """The same with the rewrites that keep a density accurate in its tails."""
 
+EXACT = (
+    ps.Abs,
+    ps.Cast,
+    ps.Ceil,
+    ps.Clip,
+    ps.Floor,
+    ps.Identity,
+    ps.IntDiv,
+    ps.Mod,
+    ps.Neg,
+    ps.RoundHalfAwayFromZero,
+    ps.RoundHalfToEven,
+    ps.ScalarMaximum,
+    ps.ScalarMinimum,
+    ps.Second,
+    ps.Sign,
+    ps.Switch,
+    ps.Trunc,
+)
+"""Elementwise operations without a rounding error."""
+
 SHAPES = Mode(linker="py", optimizer="fast_compile")
 """Mode that computes the shape of a random variable from its parameters, without a draw."""
 
@@ -140,6 +164,42 @@ def called_once(inputs: list[Variable], outputs: Any, mode: Mode = ONCE) -> Any:
     """Compile a function that is called a few times: it runs in Python."""
     with without_c():
         return pymc_compile(inputs, outputs, mode=mode, on_unused_input="ignore")
+
+
+def with_rounding_errors(
+    inputs: list[Variable], outputs: Any, rng: np.random.Generator
+) -> Callable[..., Any]:
+    """Compile a function that adds a random rounding error to the result of every operation.
+
+    Its values differ between calls by the rounding error of the function without these errors. This
+    is Monte Carlo arithmetic (Parker 1997, *Monte Carlo Arithmetic*, UCLA technical report 970002).
+
+    Examples
+    --------
+    >>> import numpy as np, pytensor.tensor as pt
+    >>> x = pt.vector("x")
+    >>> function = with_rounding_errors([x], [pt.exp(x) - 1.0], np.random.default_rng(0))
+    >>> bool(0.0 < np.abs(function(np.array([1e-12]))[0] - 1e-12)[0] < 1e-15)
+    True
+    """
+
+    def round_off(
+        node: Any, thunk: Any, storage_map: dict[Variable, list[Any]], compute_map: Any
+    ) -> None:
+        op = node.op
+        is_inexact = isinstance(op, Sum | Dot) or (
+            isinstance(op, Elemwise) and not isinstance(op.scalar_op, EXACT)
+        )
+        for out in node.outputs if is_inexact else []:
+            value = storage_map[out][0]
+            if out.type.dtype == "float64" and value is not None:
+                errors = np.finfo(np.float64).eps * rng.standard_normal(np.shape(value))
+                storage_map[out][0] = np.asarray(value * (1.0 + errors))
+
+    linker = VMLinker(use_cloop=False, c_thunks=False, callback=round_off)
+    mode = Mode(linker=linker, optimizer=STABLE.provided_optimizer)
+    result: Callable[..., Any] = called_once(inputs, outputs, mode)
+    return result
 
 
 def compiled(inputs: list[Variable], outputs: Any, kwargs: Mapping[str, Any]) -> Callable[..., Any]:
