@@ -5,7 +5,9 @@
 
 Each row of `samplers.CASES`, and some more, runs on the toys and on the same with forty latents;
 the default and ASIS run on a PyMC model, too. What is recorded is every draw of theta and f with
-all of its statistics. Two processors round differently: record and compare on one.
+all of its statistics. Two processors round differently: record and compare on one. Compiled code
+may round differently if it was compiled after other code, and Numba's keys contain the path: record
+both times in a checkout at the same path, with an empty `NUMBA_CACHE_DIR` and `PYTHONHASHSEED=0`.
 """
 
 from __future__ import annotations
