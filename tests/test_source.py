@@ -154,6 +154,7 @@ CALLED = {
     "product": pt.dot(A.T, A) + pt.dot(A.T, x),
     "a part without a rule": y[: k + 3 : 2] * 2.0,
     "inverse": pt.linalg.inv(S),
+    "two results for each": vectorize_graph(pt.linalg.lu_factor(S)[1], {A: T}),
     "log gamma": pt.gammaln(pt.abs(x) + 1.0),
     "sorted": pt.sort(x)[::-1],
 }
@@ -214,6 +215,11 @@ def test_compiled_functions_are_their_graphs(graphs):
     outputs = list(graphs.values())
     with np.errstate(all="ignore"):
         assert_same(compiled(INPUTS, outputs, {})(*at()), called_once(INPUTS, outputs)(*at()))
+
+
+def test_an_operation_with_two_results_is_called():
+    with pytest.raises(AssertionError, match="PyTensor's functions"):
+        in_python(INPUTS, [CALLED["two results for each"]])
 
 
 def test_operations_without_a_rule_are_called():

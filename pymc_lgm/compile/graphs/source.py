@@ -940,14 +940,14 @@ class Writer:
         It reads the right-hand sides as rows.
         """
         op = getattr(node.op, "core_op", node.op)
-        T, b = node.inputs[:2]
-        (out,) = node.outputs
         if isinstance(op, CholeskySolve):
             transposed = [not op.lower, op.lower]
         elif isinstance(op, SolveTriangular) and not op.unit_diagonal:
             transposed = [False]
         else:
             return False
+        T, b = node.inputs[:2]
+        (out,) = node.outputs
         count = b.type.ndim - op.b_ndim
         if T.type.dtype != "float64" or b.type.dtype != "float64" or count > 1:
             return False
