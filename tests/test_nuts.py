@@ -551,7 +551,7 @@ def test_with_an_emulator_jumps_take_the_place_of_the_explorer(rng):
     move = Emulated(NUTS(), samplers.Metropolis(), explored=1.0)
     target = gaussian_target(np.zeros(2), np.ones(2))
     tuning, changed = tuning._replace(explorer="a walk that is not taken"), []
-    for _ in range(20):
+    for _ in range(100):
         visits = len(tuning.fit.visits)
         state, tuning, stats = move.run(rng, target, tuning, True)
         changed.append((state.theta != target.state.theta).sum())
