@@ -33,7 +33,7 @@ import pymc_lgm as lgm
 
 from pymc_lgm.compile.graphs.functions import ONCE, called_once, compiled, with_address
 from pymc_lgm.compile.graphs.matrices import Multiplied
-from pymc_lgm.compile.graphs.products import Product
+from pymc_lgm.compile.graphs.products import Product, times
 from pymc_lgm.compile.graphs.rewrites import Elementary
 from pymc_lgm.compile.graphs.smooth import SmoothFunction, bounded_exp, log_expit
 from pymc_lgm.compile.loops import blas, elementary
@@ -180,6 +180,14 @@ def test_what_reads_no_input_is_computed_once(several):
             assert three == 3.0
         np.testing.assert_array_equal(value, np.ones(P))
         value[:] = 7.0  # a new array each time
+
+
+def test_pymc_compiles_a_product_of_this_package():
+    """As in the function that records a draw, which PyTensor's own linker compiles."""
+    A, x = pt.matrix("A"), pt.vector("x")
+    with pytensor.config.change_flags(numba__cache=True):
+        function = pytensor.function([A, x], times(A, x), mode="NUMBA")
+    np.testing.assert_allclose(function(np.eye(2) * 3.0, np.ones(2)), 3.0)
 
 
 def test_nothing_inside_of_an_operation_is_compiled_in_c():
