@@ -1,6 +1,7 @@
-"""Objects that are equal if their arrays are, so that operations which hold them are equal, too.
+"""Objects that are equal if their arrays are equal.
 
-A model's hash, by which a compiled model is found again, has the representations of its operations.
+Operations that hold them are then equal, too. A compiled model is found again by a hash, which
+contains the representations of its operations.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def products(A: Array, B: Array) -> Array:
 
 @numba.njit(cache=True)
 def cholesky(A: Array) -> None:
-    """Replace A, in row order, by its lower Cholesky factor, or by NaN if there is none."""
+    """Replace A, in row order, by its lower Cholesky factor, or by NaN if it has no factor."""
     if not blas.factorize_upper(A.T):
         A[:] = np.nan
         return

@@ -431,7 +431,7 @@ class Writer:
         return _Value(value.shape, value.read, value.name, False)
 
     def _elementwise(self, node: Any) -> None:
-        shape = self._broadcast(node)
+        shape = self._broadcast(node.inputs, node.outputs[0].type.shape)
         if all(n == "1" for n in shape):
             loops = _Loops(self, shape)
             results = self._scalar(loops, node, self._elements(loops, node, loops.index))
@@ -466,11 +466,13 @@ class Writer:
             for v, name in zip(node.outputs, names, strict=True):
                 self._values[v] = self._array(v, name, is_new=True)
 
-    def _broadcast(self, node: Any) -> tuple[str, ...]:
-        """The shape of an elementwise result."""
+    def _broadcast(
+        self, variables: Sequence[Variable], shape: Sequence[int | None]
+    ) -> tuple[str, ...]:
+        """The lengths of the first axes of a result, as far as its static shape is given."""
         lengths = []
-        for axis, static in enumerate(node.outputs[0].type.shape):
-            known = [self.value(v).shape[axis] for v in node.inputs if v.type.shape[axis] != 1]
+        for axis, static in enumerate(shape):
+            known = [self.value(v).shape[axis] for v in variables if v.type.shape[axis] != 1]
             # An axis of unknown length has one element if it has one in each input.
             lengths.append(str(static) if static is not None else [*known, "1"][0])
             for length in known:
@@ -806,7 +808,8 @@ class Writer:
         """Start, length and step of a slice whose bounds are known at run time only."""
         if _integer(each.step, 1) != 1:
             return None
-        start, length = self.new("t"), self.new("t")
+        start = self.new("t")
+        length = self.new("t")
         first, last = (
             f"f_limited({bound if isinstance(bound, int) else self._scalar_text(bound)}, {n})"
             if bound is not None
@@ -850,9 +853,10 @@ class Writer:
     def _diagonal(self, node: Any) -> bool:
         """The diagonal of the last two of some axes comes last, as in NumPy."""
         op = node.op
-        v, out = node.inputs[0], node.outputs[0]
-        x = self.value(v)
-        rows, columns = max(-op.offset, 0), max(op.offset, 0)
+        out = node.outputs[0]
+        x = self.value(node.inputs[0])
+        rows = max(-op.offset, 0)
+        columns = max(op.offset, 0)
         axes = op.axis1 % len(x.shape), op.axis2 % len(x.shape)
         others = [axis for axis in range(len(x.shape)) if axis not in axes]
         length = f"max(min({x.shape[axes[0]]} - {rows}, {x.shape[axes[1]]} - {columns}), 0)"
@@ -873,7 +877,8 @@ class Writer:
         op = node.op
         (v,), (out,) = node.inputs, node.outputs
         x = self.value(v)
-        rows, columns = max(-op.offset, 0), max(op.offset, 0)
+        rows = max(-op.offset, 0)
+        columns = max(op.offset, 0)
         others = [axis for axis in range(out.type.ndim) if axis not in (op.axis1, op.axis2)]
         long = _plus(x.shape[-1], str(rows + columns))
         shape = dict(zip(others, x.shape[:-1], strict=True)) | {op.axis1: long, op.axis2: long}
@@ -908,7 +913,8 @@ class Writer:
         axis = 0 if op.axis is None else op.axis % len(x.shape)
         name = self._empty(x.shape, out.type.dtype)
         loops = _Loops(self, x.shape)
-        at, before = list(loops.index), list(loops.index)
+        at = list(loops.index)
+        before = list(loops.index)
         element = x.read(loops, loops.index)
         loops.do(f"{name}[{', '.join(at)}] = {element}")
         if at[axis] != "0":
@@ -951,8 +957,9 @@ class Writer:
         count = b.type.ndim - op.b_ndim
         if T.type.dtype != "float64" or b.type.dtype != "float64" or count > 1:
             return False
-        batch = self._broadcast_of([T, b], count)
-        x, matrix = self.value(b), self._array_of(T)
+        batch = self._broadcast([T, b], out.type.shape[:count])
+        x = self.value(b)
+        matrix = self._array_of(T)
         for length in {*self.value(T).shape[count:]}:
             self._require(x.shape[count], length)
         is_vector = op.b_ndim == 1
@@ -984,16 +991,6 @@ class Writer:
 
         self._values[out] = _Value((*batch, *of_each), read)
         return True
-
-    def _broadcast_of(self, variables: Sequence[Variable], count: int) -> tuple[str, ...]:
-        """The lengths of the first axes of a result."""
-        lengths = []
-        for axis in range(count):
-            known = [self.value(v).shape[axis] for v in variables if v.type.shape[axis] != 1]
-            lengths.append([*known, "1"][0])
-            for length in known:
-                self._require(length, lengths[-1])
-        return tuple(lengths)
 
     def _multiplied(self, node: Any) -> bool:
         """Call BLAS for a product of two matrices, or of several pairs of them."""
