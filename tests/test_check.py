@@ -15,7 +15,7 @@ from pytensor.graph.replace import clone_replace
 import pymc_lgm as lgm
 
 from pymc_lgm.model import affine_graph, graphs, predictor
-from pymc_lgm.model.check import TOLERANCE, Difference
+from pymc_lgm.model.check import TOLERANCE, Audit, Difference
 from pymc_lgm.model.columns import columns_move
 from pymc_lgm.model.elements import distinct_elements
 from pymc_lgm.model.reads import Evaluation
@@ -234,6 +234,29 @@ def test_a_chain_that_would_avoid_an_infinite_predictor_ends(step):
 
     with pytest.raises(ValueError, match="is infinite at"):
         run(model.initial_point())
+
+
+def test_a_chain_is_compared_with_pymc_after_its_tuning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten draws of tuning, the first draw after it with the moments of f, and the last draw."""
+    with pm.Model() as model:
+        f = pm.Normal("f", 0.0, 1.0, shape=3)
+        pm.Poisson("y", pm.math.exp(f), observed=[0, 1, 2])
+        step = lgm.EllipticalSlice(f, compile_kwargs=QUICK)
+    seen: list[tuple[int, bool, bool]] = []
+
+    def compared(self: Audit, point: Any, *, moments: bool = False, is_draw: bool = False) -> None:
+        seen.append((step._drawn, moments, is_draw))
+
+    monkeypatch.setattr(Audit, "__call__", compared)
+    step.setup_chain(np.random.default_rng(1), tune=20, draws=50)
+    point = model.initial_point()
+    for draw in range(70):
+        if draw == 20:
+            step.stop_tuning()
+        point, _ = step.step(point)
+    during = [(draw, False, False) for draw in range(1, 20, 2)]
+    after = [(draw, draw == 20, True) for draw in (20, 29, 39, 49, 59, 69)]
+    assert seen == during + after
 
 
 def test_a_density_that_overflows_has_not_been_misread() -> None:

@@ -49,6 +49,12 @@ PRIOR_AUDITS = 2
 TUNING_AUDITS = 10
 """Comparisons with PyMC's density per chain during tuning: at most 2 percent of its time."""
 
+SAMPLING_AUDITS = 5
+"""Comparisons per chain after tuning, the last of them at its last draw.
+
+A chain may reach a region after tuning in which a density is lost in rounding, and stay there.
+"""
+
 
 @dataclass_state
 class LatentGaussianStepState(StepMethodState):
@@ -135,6 +141,7 @@ class LatentGaussianStep(BlockedStep):
         self._state: State | None = None
         self._latents: dict[str, Any] = {}
         self._drawn = 0
+        self._audited = _audited_draws(self.tune_length, draws=0)
         self._audit_the_prior()
         # With a large K two draws take longer than to compile.
         is_slow = self.lgm.form.by_covariance and self.lgm.rank >= ROWS_WORTH_THREADS
@@ -163,15 +170,14 @@ class LatentGaussianStep(BlockedStep):
         self.lgm.read(begin)
 
     def _audit(self, point: dict[str, Any]) -> None:
-        """Compare the two densities during tuning, and once more after its end."""
-        if self._drawn > self.tune_length:
-            return
-        ended = not self.tune or self._drawn == self.tune_length
-        every = max(self.tune_length // TUNING_AUDITS, 1)
-        if ended or self._drawn % every == every // 2:
+        """Compare the two densities at a few draws of tuning and a few after it."""
+        if not self.tune:  # also if tuning was stopped early
+            self._drawn = max(self._drawn, self.tune_length)
+        if self._drawn in self._audited:
+            is_first = self._drawn == self.tune_length
             with few_threads(self.lgm.n):
-                self.lgm.audit(point, moments=ended, is_draw=ended)
-        self._drawn = self.tune_length + 1 if ended else self._drawn + 1
+                self.lgm.audit(point, moments=is_first, is_draw=self._drawn >= self.tune_length)
+        self._drawn += 1
 
     def _rehearse(self, point: dict[str, Any]) -> None:
         """Let a copy of this step make one draw of tuning and one after it, and discard both.
@@ -180,7 +186,7 @@ class LatentGaussianStep(BlockedStep):
         """
         other = copy(self)
         other.setup_chain(np.random.default_rng(0), tune=2, draws=1)
-        other._drawn = other.tune_length + 1  # nothing to audit
+        other._audited = frozenset()
         # If the start of a chain is wrong, the chain itself raises.
         with announced(COMPILING.format(type(self).__name__)), suppress(Exception):
             point, _ = other.step(point)
@@ -278,6 +284,7 @@ class LatentGaussianStep(BlockedStep):
         self._state = None
         self._latents = {}
         self._drawn = 0
+        self._audited = _audited_draws(tune, draws)
 
     def step(self, point: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """Run the sweep once from a PyMC point; BLAS has one thread meanwhile if n is small."""
@@ -400,3 +407,11 @@ _SHOWN = {
     "latent_acceptance": "f accept",
     "cubic_ops": "O(n³) ops",
 }
+
+
+def _audited_draws(tune: int, draws: int) -> frozenset[int]:
+    """The draws of a chain, counted from 0, at which it is compared with PyMC's density."""
+    every = max(tune // TUNING_AUDITS, 1)
+    during = range(every // 2, tune, every)
+    after = [tune + draws * (k + 1) // SAMPLING_AUDITS - 1 for k in range(SAMPLING_AUDITS)]
+    return frozenset(during) | {tune, *(k for k in after if k > tune)}
