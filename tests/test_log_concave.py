@@ -20,6 +20,7 @@ from pymc_lgm.model.log_concave import (
     KINDS_OF_CENSORED,
     are_bent_slowly,
     are_log_concave,
+    are_quadratic,
 )
 
 pytestmark = pytest.mark.usefixtures("interpreted")
@@ -128,6 +129,20 @@ def test_what_is_declared_is_log_concave(name: str) -> None:
 @pytest.mark.parametrize("name", BENT)
 def test_what_is_not_declared_is_not(name: str) -> None:
     assert not are_log_concave([BENT[name]], [f])
+
+
+def test_what_is_quadratic_is_declared() -> None:
+    """Third differences are 0 of those, and of no other."""
+    everything = {name: rv for name, (rv, _) in CONCAVE.items()} | BENT
+    found = {name for name, rv in everything.items() if are_quadratic([rv], [f])}
+    assert found == {"normal", "lognormal"}
+    x, step = np.random.default_rng(0).standard_normal((2, 6))
+    for name, (rv, observed) in CONCAVE.items():
+        density = pm.logp(rv, np.asarray(observed)).sum()
+        function = pytensor.function([f, free], density, mode=STABLE, on_unused_input="ignore")
+        ends = [float(function(x + k * step, 0.7)) for k in (-1.0, 0.0, 1.0, 2.0)]
+        third = abs(ends[3] - 3.0 * ends[2] + 3.0 * ends[1] - ends[0])
+        assert (third < 1e-9 * (1.0 + np.abs(ends).max())) == (name in found), name
 
 
 def test_each_distribution_of_the_table_is_tested() -> None:

@@ -35,6 +35,7 @@ SUM = replace(SERIES, has_theta_gradient=False)
 ONE_NUMBER = replace(COUNTS, splits=False)
 OPAQUE_PRIOR = replace(COUNTS, has_theta_gradient=False, has_prior_gradient=False)
 NO_THETA = replace(COUNTS, p=0)
+ERRORS = replace(COUNTS, is_quadratic=True)
 
 FACTS = {
     "counts": COUNTS,
@@ -49,6 +50,9 @@ FACTS = {
     "one number": ONE_NUMBER,
     "opaque prior": OPAQUE_PRIOR,
     "no theta": NO_THETA,
+    "errors": ERRORS,
+    "sum with errors": replace(SUM, is_quadratic=True),
+    "classes with errors": replace(CLASSES, is_quadratic=True),
 }
 
 SHOWN = "approximation sites skewness fewest estimates theta_move explorer latent_move interweaves"
@@ -69,6 +73,9 @@ TABLE = {
     "one number": "laplace predicted None 8 tuned emulator metropolis posterior True",
     "opaque prior": "ep predicted copula 8 tuned metropolis None posterior True",
     "no theta": "ep predicted copula 8 tuned emulator metropolis posterior True",
+    "errors": "laplace exact None 2 cached emulator metropolis None False",
+    "sum with errors": "laplace exact None 2 cached emulator survey None False",
+    "classes with errors": "laplace exact None 2 cached emulator survey None False",
 }
 
 
@@ -96,6 +103,10 @@ WITH_OPTIONS = [
     ("sum", {"move": "nuts"}, {"has_slope": True, "theta_move": "nuts"}),
     ("many", {"move": "emulator"}, {"explorer": "nuts", "other_move": "nuts"}),
     ("classes", {"sampler": "ApproximateMarginal"}, {"sites": "optimized", "estimates": None}),
+    ("errors", {"approximation": "ep"}, {"sites": "predicted", "skewness": "copula", "fewest": 8}),
+    ("errors", {"approximation": "laplace"}, {"sites": "exact", "cost": (1.0, 2.0)}),
+    ("errors", {"search": "anew"}, {"approximation": "ep", "sites": "optimized"}),
+    ("sum with errors", {"interweave": True}, {"interweaves": True, "sites": "exact"}),
     ("counts", {"sampler": "ExactMarginal"}, {"approximation": None, "cost": (1.0, 1.0)}),
 ]
 
@@ -105,6 +116,8 @@ def test_options_change_the_plan(name, options, expected):
     made = plan(FACTS[name], Options(**options))
     assert {field: getattr(made, field) for field in expected} == expected
 
+
+A_PAIR = {"n_importance": 2, "importance": lgm.Importance(antithetic=True)}
 
 REFUSED = [
     ("classes", {"approximation": "ep"}, r"couples its elements.*approximation='ep'"),
@@ -119,7 +132,18 @@ REFUSED = [
     ("inducing", {"importance": lgm.Importance(copula=True)}, r"close to the posterior of f"),
     ("no theta", {"n_importance": 1, "latent_move": None}, r"would never move.*latent_move='hmc'"),
     ("no theta", {"n_importance": 1}, None),
+    ("no theta", {"latent_move": None} | A_PAIR, r"or only to its mirror image"),
+    ("errors", {"importance": lgm.Importance(copula=True)}, r"q is the posterior of f"),
 ]
+
+
+def test_a_single_pair_is_drawn_only_if_theta_brings_others():
+    """The partner of f is its mirror image, so f would go back and forth between two values."""
+    assert plan(INDUCING, Options()).antithetic
+    assert not plan(replace(INDUCING, p=0), Options()).antithetic
+    assert not plan(INDUCING, Options(move="slice")).antithetic
+    assert plan(NO_THETA, Options()).antithetic  # eight draws
+    assert not plan(NO_THETA, Options(n_importance=2)).antithetic
 
 
 @pytest.mark.parametrize(("name", "options", "message"), REFUSED)
@@ -136,6 +160,7 @@ def test_an_option_that_cannot_be_met_is_refused(name, options, message):
     [
         ({"move": "slice", "scale": 1.0}, "move='slice' has none"),
         ({"n_importance": 1, "move": "slice", "latent_move": None}, "only as theta carries it"),
+        (A_PAIR | {"move": "slice", "latent_move": None}, "only as theta carries it"),
         (
             {"sampler": "ApproximateMarginal", "importance": lgm.Importance(correlation=0.9)},
             "leave out correlation=",

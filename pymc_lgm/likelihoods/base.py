@@ -92,12 +92,15 @@ class LikelihoodRV(LatentGaussianLikelihood, SymbolicRandomVariable):
     ----------
     is_log_concave : bool
         Whether log p(y | f) is concave in f, its first parameter, for all values of the others.
+    is_quadratic : bool
+        Whether log p(y | f) is quadratic in f.
     is_softmax : bool
         Whether log p(y | f) is a weighted sum of log softmax(f)_c, with f its first parameter, the
         softmax along the last axis, and weights that are not negative.
     """
 
     is_log_concave: ClassVar[bool] = False
+    is_quadratic: ClassVar[bool] = False
     is_softmax: ClassVar[bool] = False
 
     @classmethod

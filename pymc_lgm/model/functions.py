@@ -264,6 +264,11 @@ class ModelFunctions:
         return self.graphs.log_concave
 
     @property
+    def is_quadratic(self) -> bool:
+        """Whether ℓ is declared to be quadratic in f, so that f is Gaussian given theta and y."""
+        return self.graphs.quadratic and self.likelihood is self.graphs
+
+    @property
     def has_gradient(self) -> bool:
         """Whether the likelihood can be differentiated in f."""
         return self.graphs.has_gradient

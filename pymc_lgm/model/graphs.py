@@ -31,7 +31,7 @@ from pymc_lgm.model.amplitudes import find_amplitudes
 from pymc_lgm.model.class_sets import logits_of
 from pymc_lgm.model.conjugate import find_conjugate, laws_of
 from pymc_lgm.model.forms import Form, Setting, forms_of
-from pymc_lgm.model.log_concave import are_log_concave, are_softmaxes
+from pymc_lgm.model.log_concave import are_log_concave, are_quadratic, are_softmaxes
 from pymc_lgm.model.missing import Missing
 from pymc_lgm.model.operations import INDEXING, SETTING, depending
 from pymc_lgm.model.parts import simplified
@@ -199,6 +199,8 @@ class Graphs:
         Names of the value variables that the covariance depends on.
     log_concave : bool
         Whether the likelihood is declared to be log-concave in f.
+    quadratic : bool
+        Whether its logarithm is declared to be quadratic in f.
     likelihood, prior : dict of str to variable
         Elementwise log densities: those that depend on f, and those that depend only on theta.
     cuts : dict of variable to variable
@@ -240,6 +242,7 @@ class Graphs:
         cov_uses = set(ancestors(self.form.of_values))
         self.cov_reads = {value.name for value in model.value_vars if value in cov_uses}
         self.log_concave = are_log_concave(reading.terms, self.form.cuts)
+        self.quadratic = are_quadratic(reading.terms, self.form.cuts)
         is_softmax = are_softmaxes(reading.terms, self.form.cuts)
         self._logits = logits_of([*self.likelihood.values()], self._f) if is_softmax else None
         self.signs: Variable | None = self._signs_of(model)

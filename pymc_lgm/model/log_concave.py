@@ -34,7 +34,7 @@ from pymc_lgm.model.operations import (
     number_of,
 )
 
-__all__ = ["are_bent_slowly", "are_log_concave", "are_softmaxes"]
+__all__ = ["are_bent_slowly", "are_log_concave", "are_quadratic", "are_softmaxes"]
 
 Variable = Any
 
@@ -115,6 +115,9 @@ SHARP = (pm.Laplace, pm.Logistic, pm.Gumbel, pm.Weibull)
 jumps. A quadrature with a few nodes per unit errs by 0.6 nats for a `pymc.Logistic` with scale 0.1,
 and by 0.1 for a `pymc.Laplace` with scale 0.5."""
 
+QUADRATIC: dict[Any, Parameters] = {pm.Normal: LOCATION, pm.LogNormal: LOCATION}
+"""The same for densities whose logarithm is quadratic in f."""
+
 OF_SOFTMAX: dict[Any, Parameters] = {
     pm.Categorical: ((SOFTMAX,),),
     pm.Multinomial: ((FREE, SOFTMAX),),
@@ -132,6 +135,7 @@ def _by_type(table: dict[Any, Parameters]) -> dict[type, Parameters]:
 
 SHARP_TYPES = tuple(_by_type(dict.fromkeys(SHARP, ())))
 KINDS, KINDS_OF_SOFTMAX = _by_type(LOG_CONCAVE), _by_type(OF_SOFTMAX)
+KINDS_OF_QUADRATIC = _by_type(QUADRATIC)
 KINDS_OF_CENSORED = _by_type(CENSORED)
 
 
@@ -174,6 +178,21 @@ def are_bent_slowly(terms: Sequence[Variable], frontier: Collection[Variable]) -
     powers = [v.owner.inputs[0] for v in between if isinstance(function_of(v), ps.Pow)]
     kinds = _kinds(powers, frontier)
     return all(kinds[v] == FREE for v in powers)
+
+
+def are_quadratic(terms: Sequence[Variable], frontier: Collection[Variable]) -> bool:
+    """Whether all log densities that read f are quadratic in it: given theta, f is Gaussian.
+
+    Parameters
+    ----------
+    terms, frontier
+        As in `are_log_concave`.
+    """
+    return all(
+        expectation_of(term) is None
+        and _is_declared(term, frontier, "is_quadratic", KINDS_OF_QUADRATIC)
+        for term in _reading(terms, frontier)
+    )
 
 
 def are_softmaxes(terms: Sequence[Variable], frontier: Collection[Variable]) -> bool:

@@ -97,6 +97,8 @@ class Marginal:
         An evidence with a gradient, from loosely converged sites: the target's ``slope``.
     latent : CurvatureHMC or None
         Moves f alone. Its metric is q's covariance, a function of theta that is already computed.
+    predicts : bool
+        Whether tuning fits a linear model in theta of the sites, at which searches start.
     rests : bool
         Early stopping, for a step that moves all variables: once tuning has nothing left to learn,
         its remaining draws repeat the current state.
@@ -113,6 +115,7 @@ class Marginal:
     together: bool = False
     surrogate: ApproximateEvidence | None = None
     latent: CurvatureHMC | None = None
+    predicts: bool = True
     rests: bool = False
 
     @property
@@ -235,7 +238,7 @@ class Marginal:
         sites = tuning.sites
         noise = tuning.noise
         # The linear model is fitted to sites of converged searches alone.
-        if q is not None and q.converged:
+        if self.predicts and q is not None and q.converged:
             if self.copula:
                 margins = Margins(q.posterior.variances, state.prior.precisions)
                 q = replace(q, margins=margins)

@@ -14,6 +14,7 @@ from pymc_lgm import samplers
 from pymc_lgm.approximations.emulator import MANY_HYPERPARAMETERS
 from pymc_lgm.approximations.ep import ep
 from pymc_lgm.approximations.gaussian import GaussianApproximation
+from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.approximations.recall import WarmSearch, laplace_from_sites
 from pymc_lgm.approximations.variational import variational
 from pymc_lgm.model.diagnose import no_approximation, refuse_large_sets, refuse_no_curvature
@@ -80,7 +81,8 @@ class Marginal(LatentGaussianStep):
         if self.plan.approximation == "laplace":
             refuse_no_curvature(self.lgm, "approximation='ep', or lgm.ASIS()")
         self.element = self._element(
-            explore=WarmSearch(SEARCHES[str(self.plan.approximation)], 1e-3),
+            explore=WarmSearch(_search(self.plan), 1e-3),
+            predicts=self.plan.sites != "exact",
             surrogate=_surrogate(self.plan),
             move=theta_move(self.plan, self.options),
             n_importance=self.plan.n_importance,
@@ -108,12 +110,17 @@ class Marginal(LatentGaussianStep):
             )
 
 
+def _search(plan: Plan) -> Callable[..., GaussianApproximation | None]:
+    """The search for q of a plan."""
+    return laplace if plan.sites == "exact" else SEARCHES[str(plan.approximation)]
+
+
 def _surrogate(plan: Plan) -> ApproximateEvidence | None:
     """The evidence with a gradient that moves follow; ``None`` if they follow none."""
     if plan.theta_move not in ("emulator", "nuts") or not plan.has_slope:
         return None
     name = str(plan.approximation)
-    search = SEARCHES[name]
+    search = _search(plan)
     if name in GRADIENTS:
         search = partial(search, differentiable=True)
     return ApproximateEvidence(

@@ -36,6 +36,10 @@ FEW_THETAS = 3
 TRANSPORTED = 2
 """Fewest importance draws by a transport map: one costs as much as the rest of a proposal."""
 
+EXACT = 2
+"""Importance draws of the posterior itself: any number has the exact evidence. f is one of them, so
+with two it moves although theta has not."""
+
 CALLS = 2e-3
 """Seconds of the calls in Python of a draw. A transported importance draw that takes longer decides
 how many there should be."""
@@ -68,6 +72,8 @@ class Facts:
         Whether the likelihood is a sum over the elements of f, or over sets of them.
     is_log_concave : bool
         Whether the likelihood is known to be log-concave in f.
+    is_quadratic : bool
+        Whether its logarithm is known to be quadratic in f: given theta and y, f is Gaussian.
     is_flat : bool
         Whether labels truncate f on all sides, so that no Gaussian is near its posterior.
     is_close : bool
@@ -94,6 +100,7 @@ class Facts:
     coupled: str | None = None
     splits: bool = True
     is_log_concave: bool = True
+    is_quadratic: bool = False
     is_flat: bool = False
     is_close: bool = False
     has_transport: bool = False
@@ -119,6 +126,7 @@ class Facts:
             coupled=model.coupled,
             splits=_splits(model),
             is_log_concave=concave,
+            is_quadratic=model.is_quadratic,
             is_flat=form.is_close and joins and not concave and model.is_flat,
             # Labels of a robust maximum truncate f: q is then not close, however few elements
             # f has.
@@ -188,8 +196,9 @@ class Options:
             )
         if self.carries_f and self.latent_move is None:
             raise ValueError(
-                "With n_importance=1 and correlation=1, f moves only as theta carries it. Write "
-                "latent_move='hmc', or importance=lgm.Importance(correlation=0.99)."
+                "With one importance draw, or one antithetic pair, and correlation=1, f moves only "
+                "as theta carries it. Write latent_move='hmc', or "
+                "importance=lgm.Importance(correlation=0.99)."
             )
         if self.sampler == "ApproximateMarginal" and self.importance.correlation is not None:
             raise ValueError(
@@ -198,10 +207,20 @@ class Options:
             )
 
     @property
+    def keeps_coordinates(self) -> bool:
+        """Whether moves of theta keep the coordinates of importance draws in q."""
+        return self.importance.correlation == 1.0 or self.move == "slice"
+
+    @property
+    def has_one_draw(self) -> bool:
+        """Whether f is the only importance draw, or all others are its mirror images."""
+        is_pair = self.n_importance == 2 and self.importance.antithetic is True
+        return self.n_importance == 1 or is_pair
+
+    @property
     def carries_f(self) -> bool:
         """Whether f is one draw, whose coordinates in q never change."""
-        fixed = self.importance.correlation == 1.0 or self.move == "slice"
-        return self.n_importance == 1 and fixed
+        return self.has_one_draw and self.keeps_coordinates
 
 
 @dataclass(frozen=True)
@@ -240,7 +259,7 @@ class Plan:
         Whether observation-level random effects are integrated out of the likelihood.
     approximation : {"laplace", "ep", "variational"} or None
         The Gaussian approximation q(f | theta); ``None`` if nothing is approximated.
-    sites : {"predicted", "optimized"} or None
+    sites : {"predicted", "optimized", "exact"} or None
         How q is found after tuning.
     skewness : {"copula", "transport"} or None
         The skewness correction of importance draws.
@@ -453,8 +472,16 @@ def _why_integrated(facts: Facts) -> str:
     return "Given theta it is Gaussian."
 
 
-def _why_close(facts: Facts) -> str:
+def _is_exact(facts: Facts, options: Options) -> bool:
+    """Whether q is the posterior of f, which one Newton step from anywhere finds."""
+    as_asked = options.approximation in (None, "laplace") and options.search is None
+    return facts.is_quadratic and as_asked
+
+
+def _why_close(facts: Facts, options: Options) -> str:
     """Why q is expected to be close to the posterior of f."""
+    if _is_exact(facts, options):
+        return "q is the posterior of f"
     if facts.integrates_effects:
         return "q is expected to be close to the posterior of f, since effects are integrated out"
     return "q is expected to be close to the posterior of f, which has few elements for its data"
@@ -465,13 +492,17 @@ def _approximation(facts: Facts, options: Options, _: dict[str, Any]) -> Chosen:
     names = ", ".join(facts.likelihoods)
     latent = " + ".join(facts.latents)
     joins, name, why = facts.coupled is not None, options.approximation, ASKED
+    exact = _is_exact(facts, options)
     if name is None and facts.is_flat and options.sampler == "PseudoMarginal":
         raise ValueError(refusals.no_gaussian_near(facts.likelihoods))
     if name == "ep" and facts.coupled is not None:
         raise ValueError(refusals.couples(latent, facts.coupled, "approximation='ep'"))
     if name in ("ep", "variational") and not facts.splits:
         raise ValueError(refusals.does_not_split(facts.likelihoods, latent))
-    if name is None and not facts.splits:
+    if name is None and exact:
+        name = "laplace"
+        why = f"The log-likelihood ({names}) is quadratic in f, so q is the posterior of f."
+    elif name is None and not facts.splits:
         name, why = "laplace", f"A log density ({names}) is a sum over several elements of f."
     elif name is None and joins:
         name, why = "variational", "Some densities read several elements of f together."
@@ -481,7 +512,9 @@ def _approximation(facts: Facts, options: Options, _: dict[str, Any]) -> Chosen:
         name = "ep"
         why = f"The likelihood ({names}) is log-concave, and splits over the elements of f."
     chosen: Chosen = {"approximation": (name, why)}
-    if options.sampler == "ApproximateMarginal":
+    if exact:
+        sites, of_sites = "exact", "The likelihood has the same sites at any f: no search."
+    elif options.sampler == "ApproximateMarginal":
         sites, of_sites = "optimized", "The chain is on the evidence of q, which must be accurate."
     elif options.search is not None:
         sites, of_sites = {"recalled": "predicted", "anew": "optimized"}[options.search], ASKED
@@ -497,7 +530,11 @@ def _approximation(facts: Facts, options: Options, _: dict[str, Any]) -> Chosen:
 def _skewness(facts: Facts, options: Options, approximation: str, sites: str) -> Chosen:
     asked = options.importance.copula
     obstacle = None
-    if options.sampler == "ApproximateMarginal":
+    exact = _is_exact(facts, options)
+    bends = facts.has_transport and not exact
+    if exact:
+        obstacle = f"{_why_close(facts, options)}."
+    elif options.sampler == "ApproximateMarginal":
         obstacle = "The draws of an approximate chain are those of q."
     elif sites != "predicted":
         obstacle = "A copula needs predicted sites."
@@ -506,13 +543,13 @@ def _skewness(facts: Facts, options: Options, approximation: str, sites: str) ->
     elif facts.coupled is not None:
         obstacle = "A copula needs densities that read one element of f each."
     elif facts.is_close and not facts.has_transport:
-        obstacle = f"{_why_close(facts)}."
+        obstacle = f"{_why_close(facts, options)}."
     fits = asked is not False and obstacle is None
     if asked is False:
         skewness, why = None, ASKED
-    elif facts.has_transport and options.sampler == "ApproximateMarginal":
+    elif bends and options.sampler == "ApproximateMarginal":
         skewness, why = "transport", "Tuning measures the noise with it; f is drawn from q itself."
-    elif facts.has_transport:
+    elif bends:
         skewness = "transport"
         why = "The precision of f is sparse, so one map corrects all elements of a draw jointly."
     elif obstacle is None:
@@ -529,7 +566,9 @@ def _skewness(facts: Facts, options: Options, approximation: str, sites: str) ->
 def _estimates(facts: Facts, options: Options, fields: dict[str, Any]) -> Chosen:
     """Importance draws of one estimate, those of two, and a walk that needs none."""
     given = options.importance
+    exact = _is_exact(facts, options)
     fewest = TRANSPORTED if fields["skewness"] == "transport" else facts.fewest
+    fewest = EXACT if exact else fewest
     is_costly = fields["skewness"] == "transport" and facts.seconds > CALLS
     noise = QUIET_ENOUGH if is_costly else QUIET
     N = None if options.n_importance is None else int(options.n_importance)
@@ -538,7 +577,11 @@ def _estimates(facts: Facts, options: Options, fields: dict[str, Any]) -> Chosen
         if N is None
         else ASKED
     )
-    pairs = not facts.has_transport if given.antithetic is None else given.antithetic
+    pairs = given.antithetic
+    if pairs is None:
+        # In a single pair, f can only move to its mirror image unless theta brings another.
+        stays = (N or fewest) == 2 and (facts.p == 0 or options.keeps_coordinates)
+        pairs = not (stays or exact or facts.has_transport)
     chosen: Chosen = {
         "n_importance": (N, of_N),
         "fewest": (fewest, ""),
@@ -548,13 +591,13 @@ def _estimates(facts: Facts, options: Options, fields: dict[str, Any]) -> Chosen
     }
     if options.sampler == "ApproximateMarginal":
         return chosen
-    close = facts.is_close
+    close = facts.is_close or exact
     walks = not close if options.interweave is None else options.interweave
     why = "A walk that needs no estimate frees a chain whose estimate is far too high."
     if options.interweave is not None:
         why = ASKED
     elif close:
-        why = f"{_why_close(facts)}: a walk is not worth its time."
+        why = f"{_why_close(facts, options)}: a walk is not worth its time."
     chosen["interweaves"] = walks, why
     estimates, correlation, why = "redrawn", given.correlation, ASKED
     if correlation is None and options.move == "slice":
@@ -564,26 +607,27 @@ def _estimates(facts: Facts, options: Options, fields: dict[str, Any]) -> Chosen
         quiet = close and not walks and options.latent_move != "posterior"
         estimates = "cached" if quiet else "as tuning finds"
         why = "Errors of correlated estimates cancel in their ratio."
-        why = f"{_why_close(facts)}." if close else why
+        why = f"{_why_close(facts, options)}." if close else why
     return chosen | {"estimates": (estimates, why), "correlation": (correlation, "")}
 
 
 def _latent_move(facts: Facts, options: Options, _: dict[str, Any]) -> Chosen:
     """How f moves given theta, besides being drawn with theta."""
     move, why = options.latent_move, ASKED
+    close = facts.is_close or _is_exact(facts, options)
     if options.sampler == "ApproximateMarginal":
         return {}
-    stays = options.carries_f or (facts.p == 0 and options.n_importance == 1)
+    stays = options.carries_f or (facts.p == 0 and options.has_one_draw)
     if move is None and stays:
         raise ValueError(
-            "With one importance draw and no hyper-parameter, this draw is f itself, which would "
-            "never move. Write latent_move='hmc', or sample with lgm.PseudoMarginal() and its "
-            "default of n_importance."
+            "With one importance draw, or one antithetic pair, and no hyper-parameter, f would "
+            "never move, or only to its mirror image. Write latent_move='hmc', or sample with "
+            "lgm.PseudoMarginal() and its default of n_importance."
         )
-    if move == "auto" and stays and facts.is_close:
-        move, why = "hmc", "The single importance draw is f itself, so f needs a move of its own."
-    elif move == "auto" and facts.is_close:
-        move, why = None, f"{_why_close(facts)}, so f is drawn with theta."
+    if move == "auto" and stays and close:
+        move, why = "hmc", "The only importance draw is f itself, so f needs a move of its own."
+    elif move == "auto" and close:
+        move, why = None, f"{_why_close(facts, options)}, so f is drawn with theta."
     elif move == "auto":
         move, why = "posterior", "HMC with the covariance of q as metric factorizes nothing more."
     return {"latent_move": (move, why)}
@@ -687,7 +731,8 @@ def _cost(fields: dict[str, Any]) -> tuple[float, float]:
     least, most = 1.0, 1.0
     if fields.get("approximation"):
         # Sites are predicted by one operation, and optimized again far from the thetas of tuning.
-        search = SEARCHES[fields["approximation"]] if fields["sites"] == "optimized" else (1, 2)
+        searches = {"optimized": SEARCHES[fields["approximation"]], "exact": (1, 1)}
+        search = searches.get(fields["sites"], (1, 2))
         # A proposal that q rejects needs no factor of K.
         least, most = search[0], search[1] + 1
     if fields.get("skewness") == "transport":

@@ -174,8 +174,10 @@ class PseudoMarginal(Marginal):
     def _element(self, **common: Any) -> samplers.PseudoMarginal:
         plan = self.plan
         name = str(plan.approximation)
-        search: LineSearch
-        if plan.sites == "optimized":
+        search: LineSearch | None
+        if plan.sites == "exact":
+            search = None  # that of exploration
+        elif plan.sites == "optimized":
             # A loose tolerance keeps the sampler exact: after tuning q does not depend on the
             # chain.
             near = SEARCHES[name] if name in GRADIENTS else laplace_near_sites
