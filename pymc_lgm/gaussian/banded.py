@@ -10,15 +10,13 @@ T is the whitening map, so no matrix has to be factorized, and no n × n array i
 
 from __future__ import annotations
 
-from functools import cached_property
-
 import numpy as np
 
 from numpy.typing import NDArray
 
 from pymc_lgm.gaussian import bands
 from pymc_lgm.gaussian.bands import BandFactor, WhitenerFactor
-from pymc_lgm.gaussian.base import Functions, PrecisionPosterior, Prior, StatePrior, mean_jacobian
+from pymc_lgm.gaussian.base import Functions, PrecisionPosterior, Prior, StatePrior
 from pymc_lgm.gaussian.sites import Precision, SiteBlocks
 from pymc_lgm.linalg import Array, tally
 
@@ -29,8 +27,7 @@ class BandedModel:
     """T and m of the series T f = u + ε as functions of theta, with derivatives, also of Q = TᵀT.
 
     T is in bands (b + 1, n); it is NaN if there is none at theta. A ``vjp`` is
-    ⟨∂·/∂theta_j, M⟩ for each j, shape (p,), with M on the band; a ``jvp`` is the derivative along a
-    direction (p,).
+    ⟨∂·/∂theta_j, M⟩ for each j, shape (p,), with M on the band.
 
     Parameters
     ----------
@@ -43,7 +40,7 @@ class BandedModel:
     def __init__(self, functions: Functions, enters_cov: NDArray[np.bool_]):
         self._functions, self.enters_cov = functions, enters_cov
         self.whitener = functions.cov
-        self.whitener_vjp, self.whitener_jvp = functions.cov_vjp, functions.cov_jvp
+        self.whitener_vjp = functions.cov_vjp
 
     def precision_vjp(self, theta: Array, M: Array) -> Array:
         """⟨∂Tᵀ T + Tᵀ ∂T, M⟩ = ⟨∂T, 2 T M⟩."""
@@ -59,11 +56,6 @@ class BandedModel:
         w = bands.solve_transposed(T, v)
         of_T = self.whitener_vjp(theta, bands.outer(w, self.mean(theta), len(T)))
         return self._functions.mean_vjp(theta, w) - of_T
-
-    def mean_jvp(self, theta: Array, v: Array) -> Array:
-        """T⁻¹(∂u − ∂T m)."""
-        changed = bands.multiply(self.whitener_jvp(theta, v), self.mean(theta))
-        return bands.solve(self.whitener(theta), self._functions.mean_jvp(theta, v) - changed)
 
 
 class BandedPosterior(PrecisionPosterior):
@@ -199,31 +191,7 @@ class BandedPrior(StatePrior):
         M = 0.5 * (self.covariance_on_band - bands.outer(z, z, len(self.T)))
         return self.vjp(M, self.inverse_times(z))
 
-    def log_density_geometry(self, f: Array) -> tuple[Array, Array]:
-        """The gradient, and G_jk = tr(S_j S_k + S_j S_kᵀ) + ∂_jmᵀ Q ∂_km with S_j = ∂_jT T⁻¹.
-
-        S_j is lower triangular, so tr(S_j S_k) needs only its diagonal. tr(S_j S_kᵀ) =
-        tr(∂_jT K ∂_kTᵀ) needs K only on the band of T.
-        """
-        dT = self._dT
-        diagonals = np.array([each[0] / self.T[0] for each in dT])
-        times_K = [bands.product_on_band(each, self.covariance_on_band) for each in dT]
-        G = np.array([[float((a * b).sum()) for b in times_K] for a in dT])
-        white = self.solve(mean_jacobian(self.model, self.theta))
-        return self.log_density_gradient(f), G + diagonals @ diagonals.T + white.T @ white
-
     def whitened_gradient(self, nu: Array, g: Array) -> Array:
         """gᵀ ∂f for f = m + T⁻¹ ν, with ∂(T⁻¹ ν) = −T⁻¹ ∂T T⁻¹ ν."""
         M = -bands.outer(self.multiply_transposed(g), self.multiply(nu), len(self.T))
         return self.model.whitener_vjp(self.theta, M) + self.model.mean_vjp(self.theta, g)
-
-    def whitened_jacobian(self, nu: Array) -> Array:
-        """∂m − T⁻¹ ∂T T⁻¹ ν, shape (n, p)."""
-        z = self.multiply(nu)
-        changed = np.array([bands.multiply(dT, z) for dT in self._dT]).reshape(-1, self.n).T
-        return mean_jacobian(self.model, self.theta) - self.multiply(np.asfortranarray(changed))
-
-    @cached_property
-    def _dT(self) -> list[Array]:
-        """∂T/∂theta_j for each j."""
-        return [self.model.whitener_jvp(self.theta, v) for v in np.eye(self.theta.size)]
