@@ -190,7 +190,7 @@ class Series(Toy):
             self.enters_cov,
         )
         # For dense algebra beside it.
-        model.cov, model.prior = self.cov, self.prior
+        model.mean, model.cov, model.prior = self.mean, self.cov, self.prior
         return BandedPrior.at(model, theta)
 
     def _each(self, along: Callable[[np.ndarray], float]) -> np.ndarray:

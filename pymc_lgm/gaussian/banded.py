@@ -10,6 +10,8 @@ T is the whitening map, so no matrix has to be factorized, and no n × n array i
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from numpy.typing import NDArray
@@ -23,39 +25,24 @@ from pymc_lgm.linalg import Array, tally
 __all__ = ["BandedModel", "BandedPosterior", "BandedPrior"]
 
 
+@dataclass(eq=False)
 class BandedModel:
-    """T and m of the series T f = u + ε as functions of theta, with derivatives, also of Q = TᵀT.
+    """A series T f = u + ε as functions of theta.
 
-    T is in bands (b + 1, n); it is NaN if there is none at theta. A ``vjp`` is
-    ⟨∂·/∂theta_j, M⟩ for each j, shape (p,), with M on the band.
-
-    Parameters
+    Attributes
     ----------
     functions : Functions
-        T in the place of K, and u in the place of m.
+        T in bands (b + 1, n) in the place of K, and u in the place of m.
     enters_cov : ndarray of bool, shape (p,)
         Whether T depends on each component of theta.
     """
 
-    def __init__(self, functions: Functions, enters_cov: NDArray[np.bool_]):
-        self._functions, self.enters_cov = functions, enters_cov
-        self.whitener = functions.cov
-        self.whitener_vjp = functions.cov_vjp
+    functions: Functions
+    enters_cov: NDArray[np.bool_]
 
-    def precision_vjp(self, theta: Array, M: Array) -> Array:
-        """⟨∂Tᵀ T + Tᵀ ∂T, M⟩ = ⟨∂T, 2 T M⟩."""
-        return self.whitener_vjp(theta, 2.0 * bands.product_on_band(self.whitener(theta), M))
-
-    def mean(self, theta: Array) -> Array:
-        """T⁻¹ u."""
-        return bands.solve(self.whitener(theta), self._functions.mean(theta))
-
-    def mean_vjp(self, theta: Array, v: Array) -> Array:
-        """⟨∂m, v⟩ = ⟨∂u − ∂T m, T⁻ᵀ v⟩."""
-        T = self.whitener(theta)
-        w = bands.solve_transposed(T, v)
-        of_T = self.whitener_vjp(theta, bands.outer(w, self.mean(theta), len(T)))
-        return self._functions.mean_vjp(theta, w) - of_T
+    def vjp(self, theta: Array, of_T: Array, of_u: Array) -> Array:
+        """⟨of_T, ∂T⟩ + ⟨of_u, ∂u⟩, shape (p,)."""
+        return self.functions.cov_vjp(theta, of_T) + self.functions.mean_vjp(theta, of_u)
 
 
 class BandedPosterior(PrecisionPosterior):
@@ -94,27 +81,26 @@ class BandedPrior(StatePrior):
 
     allows_negative_sites = True
 
-    def __init__(self, model: BandedModel, theta: Array, whitener: WhitenerFactor):
-        super().__init__(model.mean(theta), theta)
+    def __init__(self, model: BandedModel, theta: Array, whitener: WhitenerFactor, mean: Array):
+        super().__init__(mean, theta)
         self.model, self._whitener, self.T = model, whitener, whitener.T
 
     @classmethod
     def at(cls, model: BandedModel, theta: Array) -> BandedPrior | None:
         """The prior at a theta; ``None`` if T or m is not finite, or if T has no inverse."""
-        T = np.asfortranarray(model.whitener(theta))
-        if not (np.isfinite(T).all() and (T[0] > 0.0).all()):
-            return None
-        return cls._finite(cls(model, theta, WhitenerFactor(T)))
+        whitener = WhitenerFactor.of(model.functions.cov(theta))
+        return None if whitener is None else cls._of(model, theta, whitener)
 
     def moved(self, theta: Array) -> BandedPrior | None:
         """The prior at another theta, with the same T if T does not depend on what has changed."""
         if (self.model.enters_cov & (theta != self.theta)).any():
             return self.at(self.model, theta)
-        return self._finite(BandedPrior(self.model, theta, self._whitener))
+        return self._of(self.model, theta, self._whitener)
 
-    @staticmethod
-    def _finite(prior: BandedPrior) -> BandedPrior | None:
-        return prior if np.isfinite(prior.mean).all() else None
+    @classmethod
+    def _of(cls, model: BandedModel, theta: Array, whitener: WhitenerFactor) -> BandedPrior | None:
+        mean = whitener.mean(model.functions.mean(theta))
+        return None if mean is None else cls(model, theta, whitener, mean)
 
     def has_covariance_of(self, other: Prior) -> bool:
         """Whether both priors share T."""
@@ -183,7 +169,7 @@ class BandedPrior(StatePrior):
 
     def vjp(self, M: Array, v: Array) -> Array:
         """⟨M, ∂Q⟩ + vᵀ ∂m, with a symmetric M on the band."""
-        return self.model.precision_vjp(self.theta, M) + self.model.mean_vjp(self.theta, v)
+        return self.model.vjp(self.theta, *self._whitener.vjp(2.0 * M, self.mean, v))
 
     def log_density_gradient(self, f: Array) -> Array:
         """⟨½ (K − z zᵀ), ∂Q⟩ + zᵀ Q ∂m."""
@@ -192,6 +178,7 @@ class BandedPrior(StatePrior):
         return self.vjp(M, self.inverse_times(z))
 
     def whitened_gradient(self, nu: Array, g: Array) -> Array:
-        """gᵀ ∂f for f = m + T⁻¹ ν, with ∂(T⁻¹ ν) = −T⁻¹ ∂T T⁻¹ ν."""
-        M = -bands.outer(self.multiply_transposed(g), self.multiply(nu), len(self.T))
-        return self.model.whitener_vjp(self.theta, M) + self.model.mean_vjp(self.theta, g)
+        """gᵀ ∂f for f = T⁻¹ (u + ν), with ∂f = T⁻¹ (∂u − ∂T f)."""
+        of_u = self.multiply_transposed(g)
+        of_T = -bands.outer(of_u, self.mean + self.multiply(nu), len(self.T))
+        return self.model.vjp(self.theta, of_T, of_u)
