@@ -14,11 +14,10 @@ from toys import Counts
 
 import pymc_lgm as lgm
 
-from pymc_lgm.device_factor import DeviceFactor
 from pymc_lgm.gaussian import DensePrior
 from pymc_lgm.gaussian.sites import SiteBlocks
 from pymc_lgm.linalg import DEVICE, CholeskyFactor, factorize, tally
-from pymc_lgm.on_device import by_numpy, use_device
+from pymc_lgm.on_device import DeviceFactor, by_numpy, use_device
 
 N = 6
 THETA = np.array([1.1, 0.3, -0.5])
