@@ -12,8 +12,8 @@ has used, so chains run in one process.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -21,10 +21,9 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from pymc_lgm.device_factor import Library
 from pymc_lgm.linalg import DEVICE, Array, CholeskyFactor, tally
 
-__all__ = ["Device", "OnDevice", "by_cupy", "by_numpy", "use_device"]
+__all__ = ["Device", "DeviceFactor", "OnDevice", "by_cupy", "by_numpy", "use_device"]
 
 ROWS_WORTH_A_DEVICE = 1000
 """Smallest number of rows for a device. Smaller matrices use LAPACK: see `benchmarks/device.py`."""
@@ -86,10 +85,28 @@ def by_numpy(rows: int = ROWS_WORTH_A_DEVICE) -> Device:
 
 
 @dataclass(frozen=True)
-class Device(Library):
-    """A library, and the smallest number of rows for which it makes factors."""
+class Device:
+    """An array library, and the smallest number of rows for which it makes factors.
 
+    ``xp.asarray`` copies an array to the device, and ``fetched`` copies it back to NumPy.
+    ``solve_triangular`` has SciPy's interface. Within ``strict`` a matrix that is not positive
+    definite raises an error.
+    """
+
+    xp: Any
+    solve_triangular: Callable[..., Any]
+    fetched: Callable[[Any], Array]
+    strict: Callable[[], AbstractContextManager[Any]]
     rows: int
+
+    def factor_of(self, A: Any) -> DeviceFactor | None:
+        """Factorize an array on the device from its lower triangle; ``None`` if that fails."""
+        try:
+            with self.strict():
+                factor = DeviceFactor(self.xp.linalg.cholesky(A).T, self)
+        except np.linalg.LinAlgError:
+            return None
+        return factor if np.isfinite(factor.log_determinant) else None
 
     def factorize(self, A: Array, lower: bool) -> CholeskyFactor | None:
         """Copy a triangle to the device and factorize it."""
@@ -100,32 +117,80 @@ class Device(Library):
         return OnDevice(C, self)
 
 
+class DeviceFactor(CholeskyFactor):
+    """A `CholeskyFactor` whose ``upper``, Lᵀ (n, n) in Fortran order, is an array on a device.
+
+    Its methods take and return NumPy arrays.
+    """
+
+    def __init__(self, upper: Any, device: Device, log_variance: float = 0.0):
+        super().__init__(upper, lower=False, log_variance=log_variance)
+        self._device = device
+
+    def times(self, log_variance: float) -> DeviceFactor:
+        """The factor of v A: both share one array."""
+        return DeviceFactor(self._packed, self._device, log_variance)
+
+    def inverse(self) -> Array:
+        """A⁻¹: one O(n³) operation, counted; n² numbers are copied."""
+        X = self._inverse_factor()
+        return self._device.fetched(X.T @ X)
+
+    def inverse_diagonal(self) -> Array:
+        """(A⁻¹)_ii, shape (n,): one O(n³) operation, counted; n numbers are copied."""
+        return self._device.fetched((self._inverse_factor() ** 2).sum(axis=0))
+
+    def inverse_factor(self) -> Array:
+        """L⁻¹, a lower triangular array: one O(n³) operation, counted; n² numbers are copied."""
+        return self._device.fetched(self._inverse_factor())
+
+    def dense(self) -> Array:
+        """Return L as an ordinary lower triangular array."""
+        return self._device.fetched(self._scale * self._packed.T)
+
+    def _inverse_factor(self) -> Any:
+        tally.cubic_ops += 1
+        return self._solved(self._device.xp.eye(self.n), transposed=True)
+
+    def _solved(self, there: Any, transposed: bool) -> Any:
+        solution = self._device.solve_triangular(self._packed, there, trans=int(transposed))
+        solution /= self._scale
+        return solution
+
+    def _solution(self, x: Array, transposed: bool) -> Array:
+        return self._device.fetched(self._solved(self._device.xp.asarray(x), transposed))
+
+    def _product(self, x: Array, transposed: bool) -> Array:
+        L = self._packed.T if transposed else self._packed
+        return self._device.fetched(self._scale * (L @ self._device.xp.asarray(x)))
+
+
 class OnDevice:
     """A read-only symmetric array C (n, n) with a copy and factors on a device."""
 
-    def __init__(self, C: Array, library: Library):
-        self._C, self._library = C, library
+    def __init__(self, C: Array, device: Device):
+        self._C, self._device = C, device
 
     @cached_property
     def there(self) -> Any:
         """C as an array on the device."""
-        return self._library.xp.asarray(self._C)
+        return self._device.xp.asarray(self._C)
 
     def times(self, x: Array) -> Array:
         """C x."""
-        return self._library.fetched(self.there @ self._library.xp.asarray(x))
+        return self._device.fetched(self.there @ self._device.xp.asarray(x))
 
     def factor(self) -> CholeskyFactor | None:
         """The factor of C: one O(n³) operation, counted."""
         tally.cubic_ops += 1
-        return self._library.factor_of(self.there)
+        return self._device.factor_of(self.there)
 
     def scaled_factor(self, w: Array) -> CholeskyFactor | None:
         """The factor of I + w^½ C w^½: one O(n³) operation, counted."""
         tally.cubic_ops += 1
-        root = self._library.xp.asarray(np.sqrt(w))
-        i = self._library.xp.arange(len(w))
+        root = self._device.xp.asarray(np.sqrt(w))
+        i = self._device.xp.arange(len(w))
         B = root[:, None] * self.there
         B *= root
         B[i, i] += 1.0
-        return self._library.factor_of(B)
+        return self._device.factor_of(B)

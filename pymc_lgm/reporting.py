@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from rich.console import Group
-
 from pymc_lgm._report.numbers import Numbers, numbers
-from pymc_lgm._report.pages import Page, as_document, as_html, as_rich, as_text
+from pymc_lgm._report.pages import Page, as_document, as_html, as_text
 from pymc_lgm._report.pictures import BACKENDS, draw
 from pymc_lgm._report.tables import cost, tables
 from pymc_lgm._report.verdicts import Verdict, headline, verdicts
@@ -158,9 +156,6 @@ class Report:
 
     def __repr__(self) -> str:
         return as_text(self._page())
-
-    def __rich__(self) -> Group:
-        return as_rich(self._page())
 
     def _repr_html_(self) -> str:
         return as_html(self._page(), draw(self._numbers, self._backend))

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from numpy.typing import ArrayLike
-from scipy.sparse import csc_array, csr_matrix
+from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
 
 from pymc_lgm.excursions import exceedance as exceedance
-from pymc_lgm.gaussian.structure import IntrinsicMap
+from pymc_lgm.gaussian.structure import Structure
 from pymc_lgm.maps import plot_map as plot_map
 
 __all__ = ["adjacency", "exceedance", "plot_map", "scaling_factor"]
@@ -98,11 +98,12 @@ def scaling_factor(W: ArrayLike) -> Any:
     Raises
     ------
     ValueError
-        If W is not square and symmetric, or if it has a negative weight.
+        If W is not square and symmetric, or if it has a weight that is negative or not finite.
 
     See Also
     --------
     spatial.adjacency : Makes W.
+    gmrf.ICAR : With ``scale=True`` the model is scaled.
 
     Notes
     -----
@@ -123,18 +124,7 @@ def scaling_factor(W: ArrayLike) -> Any:
     >>> round(lgm.spatial.scaling_factor(W), 4)
     0.5728
     """
-    matrix = csc_array(W, dtype=np.float64)
-    matrix.eliminate_zeros()
-    apart = abs(matrix - matrix.T) if matrix.shape[0] == matrix.shape[1] else None
-    if apart is None or apart.max() > 1e-8 + 1e-5 * abs(matrix).max():
-        raise ValueError(f"W has shape {matrix.shape}: it must be square, and symmetric.")
-    if matrix.min() < 0.0:
-        raise ValueError("W has a negative weight: neighbors have a positive one.")
-    count, component = connected_components(matrix, directed=False)
-    scales = np.ones(count)
-    for k in np.flatnonzero(np.bincount(component) > 1):
-        part = np.flatnonzero(component == k)
-        # Here the mean of the areas has variance 1, which is a part of every variance.
-        variances = IntrinsicMap(matrix[part][:, part], 1.0).factor.inverse_diagonal - 1.0
-        scales[k] = np.exp(np.mean(np.log(variances)))
-    return float(scales[0]) if count == 1 else scales[component]
+    plain, scaled = Structure.map(W).R, Structure.map(W, scale=True).R
+    scales = scaled.diagonal() / plain.diagonal()
+    count, _ = connected_components(plain, directed=False)
+    return float(scales[0]) if count == 1 else scales

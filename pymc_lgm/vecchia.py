@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, override
 
-import numba
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
@@ -17,15 +16,10 @@ from pymc.gp.cov import BaseCovariance
 from pymc.gp.util import JITTER_DEFAULT
 from pytensor.graph.replace import vectorize_graph
 from pytensor.tensor.linalg import cholesky, solve_triangular
-from pytensor.tensor.random.op import RandomVariable
 
-from pymc_lgm.compile.graphs.upstream import (
-    log_density_of,
-    numba_core_rv_funcify,
-    numba_njit,
-    support_point_of,
-)
+from pymc_lgm.compile.graphs.upstream import log_density_of
 from pymc_lgm.gaussian.neighbors import Neighbors, max_min_order, nearest_before
+from pymc_lgm.gmrf.field import FieldRV, as_lengths
 from pymc_lgm.linalg import LOG_2PI, Array
 
 __all__ = ["Process", "Vecchia", "VecchiaRV", "at_new_points", "conditionals", "is_nearest"]
@@ -46,30 +40,22 @@ class Process(NamedTuple):
     B: Any
 
 
-class VecchiaRV(RandomVariable):
+class VecchiaRV(FieldRV):
     """The op: it has the neighbors, and for its inputs B, (n, m), and D, (n,), in their order."""
 
     name = "vecchia"
-    dtype = "floatX"
     signature = "(n,m),(n)->(n)"
     _print_name = ("Vecchia", "\\operatorname{Vecchia}")
     __props__ = ("name", "signature", "dtype", "inplace", "neighbors")
 
     def __init__(self, neighbors: Neighbors, **kwargs: Any):
-        self.neighbors = neighbors
+        self.neighbors, self.rank, self.shape = neighbors, neighbors.n, (neighbors.n,)
         super().__init__(**kwargs)
 
     @override
-    def rng_fn(self, rng: np.random.Generator, B: Any, D: Any, size: Any = None) -> Array:
-        """Draw exactly: one element after another, given its neighbors."""
-        shape = np.broadcast_shapes(B.shape[:-2], D.shape[:-1]) if size is None else tuple(size)
-        B = np.broadcast_to(B, (*shape, *B.shape[-2:]))
-        D = np.broadcast_to(D, (*shape, D.shape[-1]))
-        draws = np.empty(D.shape)
-        for i in np.ndindex(shape):
-            xi = rng.standard_normal(D.shape[-1:])
-            draws[i] = self.neighbors.draw(xi, B[i], D[i])
-        return draws
+    def drawn(self, xi: Array, *params: Any) -> Array:
+        """One element after another, given its neighbors."""
+        return self.neighbors.draw(xi, *params)
 
 
 @log_density_of.register(VecchiaRV)
@@ -81,27 +67,6 @@ def _log_density(
     residuals = z - pt.sum(B * z[op.neighbors.of], axis=-1)
     density = -0.5 * pt.sum(residuals**2 / D + pt.log(D) + LOG_2PI)
     return check_parameters(density, pt.all(pt.gt(D, 0.0)), msg="positive definite covariances")
-
-
-@numba_core_rv_funcify.register(VecchiaRV)
-def _compiled_draw(op: VecchiaRV, node: Any) -> tuple[Any, None]:
-    """The same draw in compiled functions; the second value keeps it out of Numba's cache."""
-    draw = op.neighbors.draw
-    n = op.neighbors.n
-
-    @numba_njit
-    def random(rng, B, D):
-        xi = rng.standard_normal(n)
-        with numba.objmode(x="float64[::1]"):
-            x = draw(xi, B, D)
-        return x
-
-    return random, None
-
-
-@support_point_of.register(VecchiaRV)
-def _zeros(op: VecchiaRV, rv: Variable, *inputs: Variable) -> Variable:
-    return pt.zeros_like(rv)
 
 
 class Vecchia(Continuous):
@@ -201,8 +166,7 @@ class Vecchia(Continuous):
         cls, B: Any, D: Any, *, neighbors: Neighbors, size: Any = None, rng: Any = None
     ) -> Variable:
         """Build a random variable."""
-        rng = pt.random.shared_rng(seed=None) if rng is None else rng
-        return VecchiaRV(neighbors)(B, D, size=size, rng=rng, return_next_rng=True)[1]
+        return VecchiaRV(neighbors).variable(B, D, size=size, rng=rng)
 
     @classmethod
     def dist(
@@ -330,11 +294,8 @@ def _points(X: Any, shape: Any, jitter: float) -> Array:
             "Write unique, index = np.unique(X, axis=0, return_inverse=True), a process at unique, "
             "and f[index]; or a jitter."
         )
-    if shape is not None:
-        lengths = shape if isinstance(shape, tuple | list) else (shape,)
-        length = [int(k.eval()) if hasattr(k, "eval") else int(k) for k in lengths]
-        if length != [n]:
-            raise ValueError(f"The shape is {tuple(length)}, and X has {n} points.")
+    if shape is not None and as_lengths(shape) != (n,):
+        raise ValueError(f"The shape is {as_lengths(shape)}, and X has {n} points.")
     return points
 
 

@@ -19,7 +19,8 @@ from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.approximations.sites import Sites
 from pymc_lgm.approximations.tilted import Marginals, probit_moments, quadrature_moments
 from pymc_lgm.approximations.variational import variational
-from pymc_lgm.gaussian import BandedPrior, DensePrior, bands
+from pymc_lgm.gaussian import BandedPrior, DensePrior
+from pymc_lgm.gaussian.banded import BandedModel
 from pymc_lgm.gaussian.base import PrecisionPosterior
 from pymc_lgm.gaussian.dense import DensePosterior
 from pymc_lgm.linalg import factorize, tally
@@ -376,17 +377,14 @@ def test_where_moments_are_lost_it_is_laplaces():
 class Curve:
     """A walk of second order: each step of the slope has standard deviation exp(theta_0)."""
 
-    n, enters_cov = 200, np.array([True])
+    n = 200
 
-    def whitener(self, theta):
+    def cov(self, theta):
         T = np.zeros((3, self.n))
         T[0, 2:], T[1, 1:-1], T[2, :-2] = 1.0, -2.0, 1.0
         T *= np.exp(-theta[0])
         T[0, :2] = 0.1
         return T
-
-    def precision(self, theta):
-        return bands.gram(self.whitener(theta))
 
     def mean(self, theta):
         return np.zeros(self.n)
@@ -410,8 +408,8 @@ def roughness_of_evidence(search, log_sd=-5.0):
     """Largest second difference at steps of 1e-4, as a share of the evidence."""
     rng, curve = np.random.default_rng(0), Curve()
     likelihood = Poisson(rng.poisson(np.exp(1.0 + np.sin(np.linspace(0.0, 6.0, curve.n)))))
-    thetas = log_sd + 1e-4 * np.arange(10)
-    found = [search(likelihood, BandedPrior.at(curve, np.array([theta]))) for theta in thetas]
+    thetas, model = log_sd + 1e-4 * np.arange(10), BandedModel(curve, np.array([True]))
+    found = [search(likelihood, BandedPrior.at(model, np.array([theta]))) for theta in thetas]
     evidence = np.array([q.log_evidence for q in found])
     return np.abs(np.diff(evidence, 2)).max() / np.abs(evidence).max()
 

@@ -83,7 +83,7 @@ def test_the_density_is_that_of_the_constraint_space(name):
     for sigma in (0.3, 4.0):
         R, E, _ = dense(name, sigma)
         x, z = DISTRIBUTIONS[name](sigma), rng.standard_normal(E.shape[1])
-        at = (E @ z).reshape(x.owner.op.supp_shape)
+        at = (E @ z).reshape(x.owner.op.shape)
         right = multivariate_normal(cov=sigma**2 * np.linalg.inv(E.T @ R @ E)).logpdf(z)
         close(pm.logp(x, at).eval(), right)
 
@@ -99,7 +99,7 @@ def test_coordinates_are_orthonormal_and_come_back(name):
     op = DISTRIBUTIONS[name](1.0).owner.op
     space, transform = (
         op.structure.coordinates,
-        gmrf.ConstraintTransform(op.structure, op.supp_shape),
+        gmrf.ConstraintTransform(op.structure, op.shape),
     )
     E = space.extend(np.eye(op.structure.rank))
     close(E.T @ E, np.eye(op.structure.rank))

@@ -15,15 +15,15 @@ import pytest
 from models import QUICK, listed
 from mutants import Accepting
 from pytensor import wrap_py
-from toys import TOYS, Counts, MadeTarget, until_noticed
+from toys import TOYS, Counts, MadeTarget, Series, until_noticed
 
 import pymc_lgm as lgm
 
-from pymc_lgm.gaussian.dense import information, multiply_jvp, multiply_vjp
+from pymc_lgm.gaussian.dense import multiply_vjp
 from pymc_lgm.linalg import CholeskyFactor, factorize, tally
 from pymc_lgm.moves.theta.hmc import HMCInfo, hmc
 from pymc_lgm.papers import smmala as smmala_module
-from pymc_lgm.papers.smmala import smmala
+from pymc_lgm.papers.smmala import metric, smmala
 from pymc_lgm.state import State
 from pymc_lgm.targets.sufficient import SufficientTarget
 from pymc_lgm.targets.whitened import WhitenedTarget
@@ -58,28 +58,15 @@ def test_derivatives_of_the_factor(factor):
     step = 1e-5
     ahead, behind = (np.linalg.cholesky(A + s * dA) @ x for s in (step, -step))
     dL_x = (ahead - behind) / (2 * step)
-    np.testing.assert_allclose(multiply_jvp(L, x, [dA, 2 * dA]), np.outer(dL_x, [1, 2]), rtol=1e-7)
     vjp = multiply_vjp(L, x, g)
     np.testing.assert_array_equal(vjp, vjp.T)
     assert np.sum(vjp * dA) == pytest.approx(g @ dL_x, rel=1e-7)
 
 
-def test_information_of_a_covariance(factor):
-    L, A, rng = factor
-    changes = [symmetric(rng) for _ in range(3)]
-    products = [np.linalg.solve(A, dA) for dA in changes]
-    traces, fisher = information(L, iter(changes))
-    np.testing.assert_allclose(traces, [np.trace(P) for P in products])
-    expected = [[0.5 * np.trace(P @ Q) for Q in products] for P in products]
-    np.testing.assert_allclose(fisher, expected)
-
-
 def test_derivatives_of_the_factor_are_counted(factor):
     L, _, rng = factor
-    x, changes = rng.standard_normal(6), [symmetric(rng) for _ in range(3)]
+    x = rng.standard_normal(6)
     assert spent(lambda: multiply_vjp(L, x, x)) == 2
-    assert spent(lambda: multiply_jvp(L, x, changes)) == 1 + 3
-    assert spent(lambda: information(L, changes)) == 1 + 3
 
 
 def spent(function):
@@ -104,11 +91,12 @@ class MeansOnly(Counts):
     def cov_vjp(self, theta, M):
         return np.zeros(3)
 
-    def cov_jvp(self, theta, v):
-        return np.zeros((3, 3))
+
+class CountsInASeries(Series, Counts):
+    """A prior with a banded precision, whose mean depends on all of theta."""
 
 
-TARGETS = {**TOYS, "means_only": MeansOnly}
+TARGETS = {**TOYS, "means_only": MeansOnly, "series": CountsInASeries}
 
 
 def state_of(name, seed=0):
@@ -138,18 +126,6 @@ def test_gradients(name, fix):
         for at in (target.state, moved):
             expected = differences(lambda theta, target=target: target.evaluate(theta)[0], at.theta)
             np.testing.assert_allclose(target.gradient(at), expected, rtol=1e-7, atol=1e-8)
-            gradient, _ = target.geometry(at)
-            np.testing.assert_allclose(gradient, expected, rtol=1e-7, atol=1e-8)
-
-
-@pytest.mark.parametrize("name", TARGETS)
-def test_forward_derivatives(name):
-    state = state_of(name)
-    model = state.model
-    v = np.random.default_rng(4).standard_normal(model.p)
-    for function, jvp in ((model.cov, model.cov_jvp), (model.mean, model.mean_jvp)):
-        expected = np.tensordot(v, differences(function, state.theta), 1)
-        np.testing.assert_allclose(jvp(state.theta, v), expected, atol=1e-8)
 
 
 def minus_hessian_at_fixed_f(state):
@@ -164,7 +140,7 @@ def minus_hessian_at_fixed_f(state):
 def test_the_metric_of_held_f_is_the_fisher_information_of_the_prior(name):
     state = state_of(name)
     model = state.model
-    _, G = SufficientTarget.fix(None, state).geometry(state)
+    G = metric(SufficientTarget.fix(None, state), state)
     dm, dK = differences(model.mean, state.theta), differences(model.cov, state.theta)
     K_inverse = np.linalg.inv(model.cov(state.theta))
     expected = minus_hessian_at_fixed_f(state) + dm @ K_inverse @ dm.T
@@ -181,7 +157,7 @@ def test_the_fisher_information_is_the_covariance_of_the_score():
         f = state.mean + state.prior.multiply(rng.standard_normal(model.n))
         at = replace(state, f=f)
         score[:] = SufficientTarget.fix(None, at).gradient(at) - model.log_prior_gradient(at.theta)
-    _, G = SufficientTarget.fix(None, state).geometry(state)
+    G = metric(SufficientTarget.fix(None, state), state)
     information = G - minus_hessian_at_fixed_f(state)
     products = scores[:, :, None] * scores[:, None, :]
     error = products.std(0) / math.sqrt(len(scores))
@@ -193,7 +169,7 @@ def test_the_metric_of_held_nu_is_that_of_f_pulled_back(name):
     state = state_of(name)
     model = state.model
     target = WhitenedTarget.fix(None, state)
-    _, G = target.geometry(state)
+    G = metric(target, state)
     J = differences(lambda theta: target.evaluate(theta)[1].f, state.theta)
     _, _, W, _ = model.likelihood_terms(state.f, state.theta)
     expected = minus_hessian_at_fixed_f(state) + (J * np.maximum(W, 0)) @ J.T
@@ -202,19 +178,19 @@ def test_the_metric_of_held_nu_is_that_of_f_pulled_back(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "fix", "gradient", "geometry"),
+    ("name", "fix", "gradient", "of_metric"),
     [
         # Two of the four components of theta enter K in these models.
-        ("errors", SufficientTarget.fix, 1, 1 + 2),
-        ("errors", WhitenedTarget.fix, 2, 1 + 2),
+        ("errors", SufficientTarget.fix, 1, 2 * 2),
+        ("errors", WhitenedTarget.fix, 2, 2 * 2),
         ("means_only", SufficientTarget.fix, 0, 0),
         ("means_only", WhitenedTarget.fix, 0, 0),
     ],
 )
-def test_gradients_are_counted(name, fix, gradient, geometry):
+def test_gradients_are_counted(name, fix, gradient, of_metric):
     target = fix(None, state_of(name))
     assert spent(lambda: target.gradient(target.state)) == gradient
-    assert spent(lambda: target.geometry(target.state)) == geometry
+    assert spent(lambda: metric(target, target.state)) == of_metric
 
 
 @pytest.mark.parametrize(
@@ -259,8 +235,23 @@ def funnel_target(at):
         at.log_density,
         evaluate,
         gradient=lambda at: at.gradient,
-        geometry=lambda at: (at.gradient, at.G),
     )
+
+
+def with_metric(function):
+    """SMMALA with another metric."""
+
+    def move(rng, target, **options):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(smmala_module, "metric", function)
+            return smmala(rng, target, **options)
+
+    return move
+
+
+funnel_smmala = with_metric(lambda target, at: at.G)
+wrong_end_smmala = with_metric(lambda target, at: target.state.G)
+"""The way back spreads like the way there."""
 
 
 def pvalue_of(move, options, fix=funnel_target, replicates=800, steps=3):
@@ -285,7 +276,7 @@ HMC = {"factor": np.array([[1.0, 0.0], [0.4, 0.8]]), "step_size": 0.7, "max_step
 SMMALA = {"step_size": 1.2}
 
 
-@pytest.mark.parametrize(("move", "options"), [(hmc, HMC), (smmala, SMMALA)])
+@pytest.mark.parametrize(("move", "options"), [(hmc, HMC), (funnel_smmala, SMMALA)])
 def test_leaves_a_funnel_invariant(move, options):
     assert pvalue_of(move, options) > 1e-4
 
@@ -293,11 +284,6 @@ def test_leaves_a_funnel_invariant(move, options):
 def stale_gradient(at):
     """The force at the start, all along the trajectory: there is no way back."""
     return replace(funnel_target(at), gradient=lambda there: at.gradient)
-
-
-def metric_at_the_wrong_end(at):
-    """The way back spreads like the way there."""
-    return replace(funnel_target(at), geometry=lambda there: (there.gradient, at.G))
 
 
 def without_kinetic_energy(rng, target, *, factor, step_size, max_steps):
@@ -323,8 +309,8 @@ def without_accept_step(move):
         (hmc, HMC, stale_gradient),
         (without_kinetic_energy, HMC, funnel_target),
         (without_accept_step(hmc), HMC, funnel_target),
-        (without_accept_step(smmala), SMMALA, funnel_target),
-        (smmala, SMMALA, metric_at_the_wrong_end),
+        (without_accept_step(funnel_smmala), SMMALA, funnel_target),
+        (wrong_end_smmala, SMMALA, funnel_target),
     ],
     ids=["stale-force", "no-kinetic-energy", "hmc-accepts", "smmala-accepts", "metric-wrong-end"],
 )
@@ -357,7 +343,7 @@ real_log_density = smmala_module._Proposal.log_density
 def test_a_wrong_proposal_density_is_noticed(mutant, monkeypatch, dies):
     monkeypatch.setattr(smmala_module._Proposal, "log_density", mutant)
     pvalue = until_noticed(
-        lambda replicates: pvalue_of(smmala, SMMALA, replicates=replicates), 400, 2000
+        lambda replicates: pvalue_of(funnel_smmala, SMMALA, replicates=replicates), 400, 2000
     )
     dies(f"smmala: {mutant.__name__}", pvalue, below=1e-6)
 
@@ -372,11 +358,13 @@ def broken(target, **changes):
     return MadeTarget.like(
         target,
         gradient=lambda at: target.gradient(at) if at is start else nan,
-        geometry=lambda at: target.geometry(at) if at is start else (nan, np.eye(p)),
     )
 
 
-@pytest.mark.parametrize("move", [hmc, smmala])
+plain_smmala = with_metric(lambda target, at: np.eye(at.theta.size))
+
+
+@pytest.mark.parametrize("move", [hmc, plain_smmala], ids=["hmc", "smmala"])
 def test_derivatives_that_are_not_numbers_reject(move):
     state = state_of("errors")
     target = broken(WhitenedTarget.fix(None, state))
@@ -388,7 +376,20 @@ def test_derivatives_that_are_not_numbers_reject(move):
     assert tally.numerical_rejections == lost + 1
 
 
-@pytest.mark.parametrize("move", [hmc, smmala])
+def test_a_metric_without_density_beside_the_state_rejects(monkeypatch):
+    """A target that has a density at one theta alone."""
+    state = state_of("errors")
+    target = WhitenedTarget.fix(None, state)
+    monkeypatch.setattr(WhitenedTarget, "evaluate", lambda self, theta: (-math.inf, None))
+    assert np.isnan(metric(target, state)).all()
+    lost = tally.numerical_rejections
+    at, info = smmala(np.random.default_rng(1), target, step_size=0.1)
+    assert at is state
+    assert info.theta_acceptance == 0.0
+    assert tally.numerical_rejections == lost + 1
+
+
+@pytest.mark.parametrize("move", [hmc, plain_smmala], ids=["hmc", "smmala"])
 def test_a_theta_without_density_rejects(move):
     state = state_of("errors")
     target = MadeTarget.like(
@@ -400,12 +401,13 @@ def test_a_theta_without_density_rejects(move):
     assert info.theta_acceptance == 0.0
 
 
-def test_a_metric_that_is_not_positive_is_made_so():
+def test_a_metric_that_is_not_positive_is_made_so(monkeypatch):
     """SMMALA takes the absolute values of its eigenvalues, and none below the floor."""
     state = state_of("labels")
     G = np.diag([4.0, -0.25, 0.0])
+    monkeypatch.setattr(smmala_module, "metric", lambda target, at: G)
     target = MadeTarget.like(
-        WhitenedTarget.fix(None, state), geometry=lambda at: (np.array([1.0, 2.0, 0.0]), G)
+        WhitenedTarget.fix(None, state), gradient=lambda at: np.array([1.0, 2.0, 0.0])
     )
     proposal = smmala_module._proposal(target, state, 0.5)
     covariance = proposal.V @ np.diag(proposal.scale**2) @ proposal.V.T
@@ -418,7 +420,7 @@ def test_the_proposal_density_is_that_of_the_proposal():
     state, rng = state_of("errors"), np.random.default_rng(3)
     target = SufficientTarget.fix(None, state)
     proposal = smmala_module._proposal(target, state, 0.7)
-    gradient, G = target.geometry(state)
+    gradient, G = target.gradient(state), metric(target, state)
     covariance = 0.49 * np.linalg.inv(G)
     prior = factorize(covariance.copy())
     mean = state.theta + 0.5 * covariance @ gradient

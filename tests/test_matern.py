@@ -253,7 +253,7 @@ def test_a_density_is_checked():
 def test_a_draw_has_the_precision():
     """The map from standard normal coordinates to draws is a root of the covariance."""
     op = gmrf.Matern.dist(SMALL, range=1.0, sigma=1.0).owner.op
-    draws = op.rng_fn(np.random.default_rng(4), [1.0, 0.3, -1.0], [2.0, 1.0, 1.0])
+    draws = op.rng_fn(np.random.default_rng(4), [1.0, 0.3, -1.0], [2.0, 1.0, 1.0], None)
     xi = np.random.default_rng(4).standard_normal((3, SMALL.n))
     for x, z, pair in zip(draws[:2], xi[:2], [(1.0, 2.0), (0.3, 1.0)], strict=True):
         close(x @ dense(SMALL, *pair) @ x, z @ z)

@@ -216,7 +216,7 @@ def test_a_fixed_point_is_found_and_paid_for_less():
     x, last = fixed_point(image, np.zeros(4))
     np.testing.assert_allclose(x, 1.0 / (1.0 - A.diagonal()), rtol=1e-8)
     assert last == len(calls) <= 7
-    assert fixed_point(lambda x: (-2.0 * x + 1.0 + x**3, None), np.full(1, 9.0), most=3) is None
+    assert fixed_point(lambda x: (x + 1.0, None), np.zeros(1)) is None
     assert fixed_point(lambda x: (x * np.nan, None), np.zeros(1)) is None
     assert fixed_point(lambda x: None, np.zeros(1)) is None
     assert module.MEMORY >= 1

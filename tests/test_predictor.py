@@ -833,13 +833,11 @@ def test_processes_side_by_side_have_factors_of_their_own():
     assert prior.is_proper
     assert prior.moved(np.array([0.0, 0.3])).is_proper
     assert tally.cubic_ops == before + 1
-    M, v = np.random.default_rng(1).standard_normal((2, 4, 4)), np.array([0.3, -1.0])
+    M = np.random.default_rng(1).standard_normal((4, 4))
     for index, part in ours.form.parts(ours):
         block = np.zeros((8, 8))
-        block[np.ix_(index, index)] = M[0]
-        close(part.cov_vjp(np.zeros(2), M[0]), ours.cov_vjp(np.zeros(2), block))
-        along = ours.cov_jvp(np.zeros(2), v)[np.ix_(index, index)]
-        close(part.cov_jvp(np.zeros(2), v), along)
+        block[np.ix_(index, index)] = M
+        close(part.cov_vjp(np.zeros(2), M), ours.cov_vjp(np.zeros(2), block))
 
 
 @pytest.mark.slow

@@ -1,6 +1,5 @@
 """report(): every defect is found, no healthy trace is blamed, and pages need nothing else."""
 
-import io
 import itertools
 import re
 import sys
@@ -16,7 +15,6 @@ import pymc as pm
 import pytest
 import xarray as xr
 
-from rich.console import Console
 from scipy.stats import kstest
 
 from pymc_lgm._report.healthy import HEALTHY
@@ -458,9 +456,7 @@ def test_text_fits_a_terminal(name):
     found = report(trace(plant=plant))
     assert repr(found) == str(found)
     assert max(map(len, str(found).splitlines())) < 100
-    console = Console(width=100, record=True, file=io.StringIO())
-    console.print(found)
-    assert found.verdicts[0].subject in console.export_text()
+    assert found.verdicts[0].subject in str(found)
 
 
 def test_long_names_fit_a_terminal():

@@ -2,7 +2,6 @@
 
 import ast
 import errno
-import io
 import json
 import os
 import stat
@@ -15,12 +14,9 @@ import arviz as az
 import numpy as np
 import pytest
 
-from rich.console import Console
-
 import pymc_lgm as lgm
 
 from pymc_lgm import reporting
-from pymc_lgm._report.pages import as_rich
 from pymc_lgm._report.pictures import _title
 
 ROOT = Path(lgm.__file__).parents[1]
@@ -37,7 +33,7 @@ def found():
     idata = az.from_dict(
         {"posterior": {NAME: x, "f": rng.normal(size=(4, 100, 2))}, "sample_stats": {NAME: x}},
         dims={"f": [NAME + "dim"]},
-        coords={NAME + "dim": [NAME, "[bold red]rich[/]"]},
+        coords={NAME + "dim": [NAME, "other"]},
     )
     idata["posterior"].attrs["tuning_steps"] = NAME
     return lgm.report(idata, {NAME: NAME, "f": "f"}, backend="none")
@@ -48,13 +44,6 @@ def test_a_page_has_no_tag_of_a_name(found):
     assert NAME not in page
     assert "<script" not in page
     assert "&lt;script&gt;alert" in page
-
-
-def test_a_terminal_shows_a_name_as_it_is(found):
-    """Rich's markup in a name is not read."""
-    shown = io.StringIO()
-    Console(file=shown, width=200).print(as_rich(found._page()))
-    assert "[bold red]rich[/]" in shown.getvalue()
 
 
 @pytest.mark.parametrize("backend", ["bokeh", "plotly"])

@@ -188,20 +188,18 @@ def test_a_shifted_system_preconditions_by_an_iteration_of_its_own(rng, system):
 
 
 def test_columns_are_solved_each_by_itself(rng):
-    """One of zeros, one that is an eigenvector, one that is solved at the start."""
+    """One of zeros, one that is an eigenvector, one that is neither."""
     A = np.diag(np.linspace(1.0, 3.0, N))
-    b = rng.standard_normal((N, 4))
+    b = rng.standard_normal((N, 3))
     b[:, 0], b[:, 1] = 0.0, np.eye(N)[7]
-    start = np.zeros((N, 4))
-    start[:, 2] = np.linalg.solve(A, b[:, 2])
-    solution = conjugate_gradients(lambda V: A @ V, b, start=start, rtol=1e-9)
+    solution = conjugate_gradients(lambda V: A @ V, b, rtol=1e-9)
     np.testing.assert_allclose(A @ solution.x, b, atol=1e-8)
     iterations = np.isfinite(solution.alphas).sum(axis=0)
-    np.testing.assert_array_equal(iterations[:3], [0, 1, 0])
-    assert iterations[3] == solution.iterations > 5
+    np.testing.assert_array_equal(iterations[:2], [0, 1])
+    assert iterations[2] == solution.iterations > 5
     assert solution.converged
-    alone = conjugate_gradients(lambda V: A @ V, b[:, 3], rtol=1e-9)
-    np.testing.assert_allclose(alone.x, solution.x[:, 3], atol=1e-12)
+    alone = conjugate_gradients(lambda V: A @ V, b[:, 2], rtol=1e-9)
+    np.testing.assert_allclose(alone.x, solution.x[:, 2], atol=1e-12)
 
 
 def test_what_cannot_be_solved_is_said(rng):
@@ -333,19 +331,13 @@ def test_the_mode_and_the_evidence_are_those_of_factorizations(rng, likelihood, 
     assert abs(z) < stats.t(23).isf(1e-5)
     variances = 1.0 + 1e-6 - ours.reduction(kernel.columns(np.arange(0, N, 7)))
     np.testing.assert_allclose(variances, exact.posterior.variances[::7], atol=1e-3)
-    again = laplace_by_solves(terms, mean, kernel, preconditioned, rng, start=ours.alpha)
-    assert again.newton_steps <= 1
-    np.testing.assert_allclose(again.center, ours.center, atol=3e-3)
 
 
-def test_a_start_that_is_impossible_is_left(rng):
+def test_a_likelihood_that_is_not_finite_has_no_mode(rng):
     kernel, terms = KernelMatrix.of_points(k, X), counts()
     where = solvers.nystrom(kernel, 40, rng).preconditioner
-    with np.errstate(over="ignore", invalid="ignore"):
-        q = laplace_by_solves(terms, np.zeros(N), kernel, where, rng, start=np.full(N, 1e4))
-        assert q.converged
-        bad = lambda f: (math.nan, *terms(f)[1:])  # noqa: E731
-        assert laplace_by_solves(bad, np.zeros(N), kernel, where, rng) is None
+    bad = lambda f: (math.nan, *terms(f)[1:])  # noqa: E731
+    assert laplace_by_solves(bad, np.zeros(N), kernel, where, rng) is None
 
 
 def poisson(noise=0.0, **how):

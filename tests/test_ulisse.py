@@ -114,7 +114,7 @@ def test_wrong_weights_are_noticed(what, weights, dies):
     dies(f"ulisse: {what}", solution_pvalue(weighted_by(weights)), below=1e-6)
 
 
-def test_without_chance_a_copy_is_the_solution(rng):
+def test_without_chance_a_copy_is_the_solution(rng, monkeypatch):
     """β = 0 goes on to the end; a large β ends with the first increment below the early stop."""
     b = rng.standard_normal((N, 2))
     exact = np.linalg.solve(A, b)
@@ -125,19 +125,11 @@ def test_without_chance_a_copy_is_the_solution(rng):
     assert 1 < cut.iterations < whole.iterations
     assert (cut.x == cut.x[0]).all()
     assert np.linalg.norm(A @ cut.x[0] - b, axis=0).max() < 0.1 * np.sqrt(N)
-    short = ulisse_module.ulisse(lambda V: A @ V, b, rng, early=1e-9, max_iterations=2)
-    assert short.iterations == 2
     done = ulisse_module.ulisse(lambda V: A @ V, b, rng, start=exact)
     assert done.iterations == 0
     np.testing.assert_array_equal(done.x[0], exact)
-
-
-def test_a_preconditioner_moves_the_early_stop(rng):
-    b = rng.standard_normal((N, 1))
-    P = solvers.LowRankAndBlocks(np.full(N, 0.5), np.linalg.cholesky(A - 0.4999 * np.eye(N)))
-    some = ulisse_module.ulisse(lambda V: A @ V, b, rng, early=0.01, preconditioner=P)
-    assert some.iterations <= 2
-    np.testing.assert_allclose(some.x[0], np.linalg.solve(A, b), atol=1e-2)
+    monkeypatch.setattr(ulisse_module, "LONGEST", 2 / N)
+    assert ulisse_module.ulisse(lambda V: A @ V, b, rng, early=1e-9).iterations == 2
 
 
 # Gradients

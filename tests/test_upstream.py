@@ -23,7 +23,7 @@ def evaluated(graph):
 
 
 def test_distributions_have_a_density_a_transform_and_a_support_point():
-    """By their operations: `IntrinsicRV`, `MaternRV` and `VecchiaRV` register theirs."""
+    """By their operations: those of fields register theirs."""
     rv = pm.HalfNormal.dist(2.0, shape=3)
     op, inputs = rv.owner.op, rv.owner.inputs
     log_density = upstream.log_density_of(op, (pt.constant(np.ones(3)),), *inputs)

@@ -77,9 +77,6 @@ class Toy:
     def mean_vjp(self, theta: np.ndarray, v: np.ndarray) -> np.ndarray:
         return np.array([v.sum(), *np.zeros(self.p - 1)])
 
-    def mean_jvp(self, theta: np.ndarray, v: np.ndarray) -> np.ndarray:
-        return np.full(self.n, v[0])
-
     def cov(self, theta: np.ndarray) -> np.ndarray:
         """Matérn 3/2."""
         r = math.sqrt(3.0) * self.distance * np.exp(-theta[1])
@@ -99,10 +96,6 @@ class Toy:
         result = np.zeros(self.p)
         result[1:3] = [np.sum(dK * M) for dK in self._cov_changes(theta)]
         return result
-
-    def cov_jvp(self, theta: np.ndarray, v: np.ndarray) -> np.ndarray:
-        by_length, by_amplitude = self._cov_changes(theta)
-        return v[1] * by_length + v[2] * by_amplitude
 
     def log_prior(self, theta: np.ndarray) -> float:
         return -0.5 * float(np.square((theta - self.prior_mean) / self.prior_sd).sum())
@@ -188,18 +181,16 @@ class Series(Toy):
         model = BandedModel(
             SimpleNamespace(
                 cov=self.whitener,
-                cov_jvp=self._whitener_jvp,
                 cov_vjp=lambda theta, M: self._each(
-                    lambda v: float(np.sum(M * self._whitener_jvp(theta, v)))
+                    lambda v: float(np.sum(M * self._whitener_change(theta, v)))
                 ),
                 mean=lambda theta: theta[0] * math.exp(-theta[2]) * self.start,
-                mean_jvp=self._drive_jvp,
-                mean_vjp=lambda theta, v: self._each(lambda e: v @ self._drive_jvp(theta, e)),
+                mean_vjp=lambda theta, v: self._each(lambda e: v @ self._drive_change(theta, e)),
             ),
             self.enters_cov,
         )
         # For dense algebra beside it.
-        model.cov, model.prior = self.cov, self.prior
+        model.mean, model.cov, model.prior = self.mean, self.cov, self.prior
         return BandedPrior.at(model, theta)
 
     def _each(self, along: Callable[[np.ndarray], float]) -> np.ndarray:
@@ -214,12 +205,12 @@ class Series(Toy):
     def _within(self, T: np.ndarray) -> np.ndarray:
         return np.where(np.arange(3)[:, None] + np.arange(self.n) < self.n, T, 0.0)
 
-    def _whitener_jvp(self, theta: np.ndarray, v: np.ndarray) -> np.ndarray:
+    def _whitener_change(self, theta: np.ndarray, v: np.ndarray) -> np.ndarray:
         slope = -math.exp(-theta[2]) / math.cosh(theta[1]) ** 2
         by_lag = self._within(np.array([[0.0], [slope], [0.0]]) * np.ones(self.n))
         return v[1] * by_lag - v[2] * self.whitener(theta)
 
-    def _drive_jvp(self, theta: np.ndarray, v: np.ndarray) -> np.ndarray:
+    def _drive_change(self, theta: np.ndarray, v: np.ndarray) -> np.ndarray:
         return (v[0] - v[2] * theta[0]) * math.exp(-theta[2]) * self.start
 
     def _dense(self, theta: np.ndarray) -> np.ndarray:
@@ -476,9 +467,6 @@ class Pair(Counts):
         by_amplitude = self._cov_changes(np.array([theta[0], 0.0, theta[-1]]))[1]
         return np.array([0.0, np.sum(by_amplitude * M)])
 
-    def cov_jvp(self, theta: np.ndarray, v: np.ndarray) -> np.ndarray:
-        return v[1] * self._cov_changes(np.array([theta[0], 0.0, theta[-1]]))[1]
-
 
 TOYS: dict[str, type[Toy]] = {"counts": Counts, "labels": Labels, "errors": Errors}
 
@@ -575,7 +563,6 @@ class MadeTarget(Target):
 
     evaluate: Any = None
     gradient: Any = None
-    geometry: Any = None
     slope: Any = None
     first_stage: Any = None
     second_stage: Any = None
@@ -585,7 +572,7 @@ class MadeTarget(Target):
     @classmethod
     def like(cls, target: Target, **changes: Any) -> MadeTarget:
         """A target with some of its functions replaced."""
-        names = ["state", "log_density", "evaluate", "is_noisy", "gradient", "geometry"]
+        names = ["state", "log_density", "evaluate", "is_noisy", "gradient"]
         names += ["slope"] * target.has_slope
         names += ["first_stage", "second_stage", "first_log_density"] * target.has_stages
         return cls(**{name: getattr(target, name) for name in names} | changes)

@@ -1,8 +1,6 @@
 """Phrases that a reader has to read twice, in docstrings, comments, messages and pages.
 
-`make lint` runs it. It reads the package, the tutorials and the Markdown pages. A folder of the
-package that is still to be rewritten is in `LEFT`, with the number of such phrases that it has: the
-number may only fall, and a folder at 0 leaves the list.
+`make lint` runs it. It reads the package, the tutorials and the Markdown pages.
 """
 
 import io
@@ -10,7 +8,6 @@ import re
 import sys
 import tokenize
 
-from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -52,9 +49,6 @@ BANNED = {
 }
 """A phrase, and what to write instead."""
 
-LEFT: dict[str, int] = {}
-"""Folders and files of the package that still have such phrases, and how many."""
-
 
 def prose(path: Path) -> list[tuple[int, str]]:
     """Lines of the strings and comments of a file, with their numbers."""
@@ -91,24 +85,11 @@ def phrases(path: Path) -> list[str]:
 
 
 def main() -> int:
-    """Print each phrase in a clean folder or page, and each folder whose number has grown."""
-    found: Counter[str] = Counter()
-    bad = []
-    for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("examples/*.py")):
-        bad += phrases(path)
-    for path in sorted((ROOT / "pymc_lgm").rglob("*.py")):
-        folder = path.relative_to(ROOT / "pymc_lgm").parts[0]
-        here = phrases(path)
-        found[folder] += len(here)
-        if folder not in LEFT:
-            bad += here
-    for folder, most in LEFT.items():
-        if found[folder] > most:
-            bad.append(f"pymc_lgm/{folder}: {found[folder]} phrases, {most} before")
-    if "--count" in sys.argv:
-        print({folder: n for folder, n in sorted(found.items()) if n})
-    else:
-        print("\n".join(bad), end="\n" if bad else "")
+    """Print each phrase with its place."""
+    pages = (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("examples/*.py"))
+    paths = (*pages, *sorted((ROOT / "pymc_lgm").rglob("*.py")))
+    bad = [found for path in paths for found in phrases(path)]
+    print("\n".join(bad), end="\n" if bad else "")
     return bool(bad)
 
 

@@ -1,4 +1,4 @@
-"""The layout of a report: plain text, rich, HTML."""
+"""The layout of a report: plain text, HTML."""
 
 from __future__ import annotations
 
@@ -8,22 +8,14 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import rich.box
-
-from rich.console import Group
-from rich.table import Table as RichTable
-from rich.text import Text
-
 from pymc_lgm._report.pictures import Pictures
 from pymc_lgm._report.tables import NAME, Table
 from pymc_lgm._report.verdicts import NOTHING, Verdict
 
-__all__ = ["Page", "as_document", "as_html", "as_rich", "as_text"]
+__all__ = ["Page", "as_document", "as_html", "as_text"]
 
 WIDTH = 96
 """Columns of the plain text, in characters."""
-
-STYLES = {"good": "green", "warning": "yellow", "problem": "bold red"}
 
 CSS = """
 .lgm-report { color: #1d2433; background: #fff; max-width: 60rem; margin: 0 auto; padding: 1rem;
@@ -74,27 +66,6 @@ def as_text(page: Page) -> str:
     blocks += [_text_table(table) for table in page.tables]
     blocks += [page.plan] if page.plan else []
     return "\n\n".join(blocks)
-
-
-def as_rich(page: Page) -> Group:
-    """Return a colored text for rich."""
-    grid = RichTable(box=None, show_header=False, padding=(0, 1))
-    for verdict in page.verdicts:
-        said = Text(verdict.sentence)
-        if verdict.advice != NOTHING:
-            said.append(f"\n-> {verdict.advice}", style="bold")
-        grid.add_row(Text(verdict.level, style=STYLES[verdict.level]), Text(verdict.subject), said)
-    shown = []
-    for table in page.tables:
-        laid = RichTable(title=Text(table.title), box=rich.box.SIMPLE_HEAD, title_justify="left")
-        for i, column in enumerate(table.columns):
-            laid.add_column(Text(column), justify="right" if i else "left", overflow="fold")
-        for row in table.rows:
-            laid.add_row(*map(Text, row))
-        shown.append(laid)
-    said = Text(page.headline, style=STYLES[page.level])
-    planned = [Text(page.plan)] if page.plan else []
-    return Group(said, Text(page.cost, style="dim"), Text(), grid, *shown, *planned)
 
 
 def as_html(page: Page, pictures: Pictures) -> str:

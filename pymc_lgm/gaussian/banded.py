@@ -10,7 +10,7 @@ T is the whitening map, so no matrix has to be factorized, and no n × n array i
 
 from __future__ import annotations
 
-from functools import cached_property
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,52 +18,31 @@ from numpy.typing import NDArray
 
 from pymc_lgm.gaussian import bands
 from pymc_lgm.gaussian.bands import BandFactor, WhitenerFactor
-from pymc_lgm.gaussian.base import Functions, PrecisionPosterior, Prior, StatePrior, mean_jacobian
+from pymc_lgm.gaussian.base import Functions, PrecisionPosterior, Prior, StatePrior
 from pymc_lgm.gaussian.sites import Precision, SiteBlocks
 from pymc_lgm.linalg import Array, tally
 
 __all__ = ["BandedModel", "BandedPosterior", "BandedPrior"]
 
 
+@dataclass(eq=False)
 class BandedModel:
-    """T and m of the series T f = u + ε as functions of theta, with derivatives, also of Q = TᵀT.
+    """A series T f = u + ε as functions of theta.
 
-    T is in bands (b + 1, n); it is NaN if there is none at theta. A ``vjp`` is
-    ⟨∂·/∂theta_j, M⟩ for each j, shape (p,), with M on the band; a ``jvp`` is the derivative along a
-    direction (p,).
-
-    Parameters
+    Attributes
     ----------
     functions : Functions
-        T in the place of K, and u in the place of m.
+        T in bands (b + 1, n) in the place of K, and u in the place of m.
     enters_cov : ndarray of bool, shape (p,)
         Whether T depends on each component of theta.
     """
 
-    def __init__(self, functions: Functions, enters_cov: NDArray[np.bool_]):
-        self._functions, self.enters_cov = functions, enters_cov
-        self.whitener = functions.cov
-        self.whitener_vjp, self.whitener_jvp = functions.cov_vjp, functions.cov_jvp
+    functions: Functions
+    enters_cov: NDArray[np.bool_]
 
-    def precision_vjp(self, theta: Array, M: Array) -> Array:
-        """⟨∂Tᵀ T + Tᵀ ∂T, M⟩ = ⟨∂T, 2 T M⟩."""
-        return self.whitener_vjp(theta, 2.0 * bands.product_on_band(self.whitener(theta), M))
-
-    def mean(self, theta: Array) -> Array:
-        """T⁻¹ u."""
-        return bands.solve(self.whitener(theta), self._functions.mean(theta))
-
-    def mean_vjp(self, theta: Array, v: Array) -> Array:
-        """⟨∂m, v⟩ = ⟨∂u − ∂T m, T⁻ᵀ v⟩."""
-        T = self.whitener(theta)
-        w = bands.solve_transposed(T, v)
-        of_T = self.whitener_vjp(theta, bands.outer(w, self.mean(theta), len(T)))
-        return self._functions.mean_vjp(theta, w) - of_T
-
-    def mean_jvp(self, theta: Array, v: Array) -> Array:
-        """T⁻¹(∂u − ∂T m)."""
-        changed = bands.multiply(self.whitener_jvp(theta, v), self.mean(theta))
-        return bands.solve(self.whitener(theta), self._functions.mean_jvp(theta, v) - changed)
+    def vjp(self, theta: Array, of_T: Array, of_u: Array) -> Array:
+        """⟨of_T, ∂T⟩ + ⟨of_u, ∂u⟩, shape (p,)."""
+        return self.functions.cov_vjp(theta, of_T) + self.functions.mean_vjp(theta, of_u)
 
 
 class BandedPosterior(PrecisionPosterior):
@@ -102,27 +81,26 @@ class BandedPrior(StatePrior):
 
     allows_negative_sites = True
 
-    def __init__(self, model: BandedModel, theta: Array, whitener: WhitenerFactor):
-        super().__init__(model.mean(theta), theta)
+    def __init__(self, model: BandedModel, theta: Array, whitener: WhitenerFactor, mean: Array):
+        super().__init__(mean, theta)
         self.model, self._whitener, self.T = model, whitener, whitener.T
 
     @classmethod
     def at(cls, model: BandedModel, theta: Array) -> BandedPrior | None:
         """The prior at a theta; ``None`` if T or m is not finite, or if T has no inverse."""
-        T = np.asfortranarray(model.whitener(theta))
-        if not (np.isfinite(T).all() and (T[0] > 0.0).all()):
-            return None
-        return cls._finite(cls(model, theta, WhitenerFactor(T)))
+        whitener = WhitenerFactor.of(model.functions.cov(theta))
+        return None if whitener is None else cls._of(model, theta, whitener)
 
     def moved(self, theta: Array) -> BandedPrior | None:
         """The prior at another theta, with the same T if T does not depend on what has changed."""
         if (self.model.enters_cov & (theta != self.theta)).any():
             return self.at(self.model, theta)
-        return self._finite(BandedPrior(self.model, theta, self._whitener))
+        return self._of(self.model, theta, self._whitener)
 
-    @staticmethod
-    def _finite(prior: BandedPrior) -> BandedPrior | None:
-        return prior if np.isfinite(prior.mean).all() else None
+    @classmethod
+    def _of(cls, model: BandedModel, theta: Array, whitener: WhitenerFactor) -> BandedPrior | None:
+        mean = whitener.mean(model.functions.mean(theta))
+        return None if mean is None else cls(model, theta, whitener, mean)
 
     def has_covariance_of(self, other: Prior) -> bool:
         """Whether both priors share T."""
@@ -191,7 +169,7 @@ class BandedPrior(StatePrior):
 
     def vjp(self, M: Array, v: Array) -> Array:
         """⟨M, ∂Q⟩ + vᵀ ∂m, with a symmetric M on the band."""
-        return self.model.precision_vjp(self.theta, M) + self.model.mean_vjp(self.theta, v)
+        return self.model.vjp(self.theta, *self._whitener.vjp(2.0 * M, self.mean, v))
 
     def log_density_gradient(self, f: Array) -> Array:
         """⟨½ (K − z zᵀ), ∂Q⟩ + zᵀ Q ∂m."""
@@ -199,31 +177,8 @@ class BandedPrior(StatePrior):
         M = 0.5 * (self.covariance_on_band - bands.outer(z, z, len(self.T)))
         return self.vjp(M, self.inverse_times(z))
 
-    def log_density_geometry(self, f: Array) -> tuple[Array, Array]:
-        """The gradient, and G_jk = tr(S_j S_k + S_j S_kᵀ) + ∂_jmᵀ Q ∂_km with S_j = ∂_jT T⁻¹.
-
-        S_j is lower triangular, so tr(S_j S_k) needs only its diagonal. tr(S_j S_kᵀ) =
-        tr(∂_jT K ∂_kTᵀ) needs K only on the band of T.
-        """
-        dT = self._dT
-        diagonals = np.array([each[0] / self.T[0] for each in dT])
-        times_K = [bands.product_on_band(each, self.covariance_on_band) for each in dT]
-        G = np.array([[float((a * b).sum()) for b in times_K] for a in dT])
-        white = self.solve(mean_jacobian(self.model, self.theta))
-        return self.log_density_gradient(f), G + diagonals @ diagonals.T + white.T @ white
-
     def whitened_gradient(self, nu: Array, g: Array) -> Array:
-        """gᵀ ∂f for f = m + T⁻¹ ν, with ∂(T⁻¹ ν) = −T⁻¹ ∂T T⁻¹ ν."""
-        M = -bands.outer(self.multiply_transposed(g), self.multiply(nu), len(self.T))
-        return self.model.whitener_vjp(self.theta, M) + self.model.mean_vjp(self.theta, g)
-
-    def whitened_jacobian(self, nu: Array) -> Array:
-        """∂m − T⁻¹ ∂T T⁻¹ ν, shape (n, p)."""
-        z = self.multiply(nu)
-        changed = np.array([bands.multiply(dT, z) for dT in self._dT]).reshape(-1, self.n).T
-        return mean_jacobian(self.model, self.theta) - self.multiply(np.asfortranarray(changed))
-
-    @cached_property
-    def _dT(self) -> list[Array]:
-        """∂T/∂theta_j for each j."""
-        return [self.model.whitener_jvp(self.theta, v) for v in np.eye(self.theta.size)]
+        """gᵀ ∂f for f = T⁻¹ (u + ν), with ∂f = T⁻¹ (∂u − ∂T f)."""
+        of_u = self.multiply_transposed(g)
+        of_T = -bands.outer(of_u, self.mean + self.multiply(nu), len(self.T))
+        return self.model.vjp(self.theta, of_T, of_u)

@@ -255,9 +255,30 @@ class BandFactor:
 
 @dataclass(frozen=True, eq=False)
 class WhitenerFactor:
-    """The factor R = Tᵀ of TᵀT, with T lower triangular in bands: see `Factor`."""
+    """The factor R = Tᵀ of Q = TᵀT, with T lower triangular in bands: see `Factor`.
+
+    Q is the precision of a series T x = u + ε, ε ~ N(0, I), and m = T⁻¹ u its mean.
+    """
 
     T: Array
+
+    @classmethod
+    def of(cls, T: Array) -> WhitenerFactor | None:
+        """``None`` if T is not finite, or has no inverse."""
+        return cls(T) if np.isfinite(T).all() and (T[0] > 0.0).all() else None
+
+    def mean(self, u: Array) -> Array | None:
+        """m; ``None`` if it is not finite."""
+        mean = solve(self.T, u)
+        return mean if np.isfinite(mean).all() else None
+
+    def vjp(self, M: Array, mean: Array, v: Array) -> tuple[Array, Array]:
+        """Derivatives of ½ ⟨M, Q⟩ + ⟨v, m⟩ in T and in u, with a symmetric M on the band.
+
+        ∂Q = ∂Tᵀ T + Tᵀ ∂T and ∂m = T⁻¹ (∂u − ∂T m).
+        """
+        of_u = self.solve(v)
+        return product_on_band(self.T, M) - outer(of_u, mean, len(self.T)), of_u
 
     @cached_property
     def log_determinant(self) -> float:

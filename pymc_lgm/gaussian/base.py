@@ -33,7 +33,6 @@ __all__ = [
     "PrecisionPosterior",
     "Prior",
     "StatePrior",
-    "mean_jacobian",
 ]
 
 EPSILON = float(np.finfo(np.float64).eps)
@@ -62,12 +61,6 @@ class Functions(Protocol):
     def mean_vjp(self, theta: Array, v: Array) -> Array:
         """⟨∂m/∂theta_j, v⟩ for each j, shape (p,)."""
 
-    def cov_jvp(self, theta: Array, v: Array) -> Array:
-        """Σ_j v_j ∂K/∂theta_j, shape (n, n)."""
-
-    def mean_jvp(self, theta: Array, v: Array) -> Array:
-        """Σ_j v_j ∂m/∂theta_j, shape (n,)."""
-
 
 class GaussianModel(Functions, Protocol):
     """The same functions, and how K depends on theta."""
@@ -83,12 +76,6 @@ class GaussianModel(Functions, Protocol):
         A theta_j with k_j ≠ 0, such as a log variance, only scales K. To change it costs no
         factorization. k_j is 0 if there is no such number. `find_amplitudes` finds k.
         """
-
-
-def mean_jacobian(functions: Any, theta: Array) -> Array:
-    """∂m/∂theta, shape (n, p), from the directional derivatives of `Functions`."""
-    columns = [functions.mean_jvp(theta, direction) for direction in np.eye(theta.size)]
-    return np.array(columns).reshape(theta.size, -1).T.copy()
 
 
 class Prior(ABC):
@@ -207,16 +194,8 @@ class Prior(ABC):
         """∂ log N(f; m, K)/∂theta, shape (p,)."""
         raise NotImplementedError(f"{type(self).__name__} has no derivatives in theta.")
 
-    def log_density_geometry(self, f: Array) -> tuple[Array, Array]:
-        """The same gradient, and the Fisher information of N(m, K) on theta, shape (p, p)."""
-        raise NotImplementedError(f"{type(self).__name__} has no derivatives in theta.")
-
     def whitened_gradient(self, nu: Array, g: Array) -> Array:
         """∂(gᵀ f)/∂theta of f = m + L ν at fixed ν and g, shape (p,)."""
-        raise NotImplementedError(f"{type(self).__name__} has no derivatives in theta.")
-
-    def whitened_jacobian(self, nu: Array) -> Array:
-        """∂f/∂theta of f = m + L ν at fixed ν, shape (n, p)."""
         raise NotImplementedError(f"{type(self).__name__} has no derivatives in theta.")
 
 

@@ -469,18 +469,7 @@ class BlocksPrior(Scattered, ArrayPrior):
         gradient: Array = self.total([prior.log_density_gradient for prior in self.priors], f)
         return gradient
 
-    def log_density_geometry(self, f: Array) -> tuple[Array, Array]:
-        """The same gradient, and the Fisher information."""
-        pairs = zip(self.index, self.priors, strict=True)
-        scores, metrics = zip(*(p.log_density_geometry(f[i]) for i, p in pairs), strict=True)
-        return np.sum(scores, axis=0), np.sum(metrics, axis=0)
-
     def whitened_gradient(self, nu: Array, g: Array) -> Array:
         """∂(gᵀ f)/∂theta at fixed ν and g."""
         gradient: Array = self.total([prior.whitened_gradient for prior in self.priors], nu, g)
         return gradient
-
-    def whitened_jacobian(self, nu: Array) -> Array:
-        """∂f/∂theta at fixed ν."""
-        pairs = zip(self.index, self.priors, strict=True)
-        return self.joined([prior.whitened_jacobian(nu[i]) for i, prior in pairs])

@@ -8,7 +8,6 @@ need no K⁻¹: see Rasmussen and Williams (2006), §3.4 and §3.6.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
 from functools import cached_property, lru_cache
 from typing import Self
 
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.linalg import blas
 
 from pymc_lgm.gaussian import dense_loops
-from pymc_lgm.gaussian.base import CovariancePosterior, GaussianModel, Prior, mean_jacobian
+from pymc_lgm.gaussian.base import CovariancePosterior, GaussianModel, Prior
 from pymc_lgm.gaussian.dense_loops import NOTHING, cleared, scaled
 from pymc_lgm.gaussian.sites import Precision, SiteBlocks
 from pymc_lgm.linalg import Array, CholeskyFactor, bounded_exp, factorize, on_device, tally
@@ -28,70 +27,25 @@ __all__ = [
     "CompiledPosterior",
     "DensePosterior",
     "DensePrior",
-    "information",
-    "multiply_jvp",
     "multiply_vjp",
 ]
-
-# Derivatives of L x and of N(0, A) with respect to A = L Lᵀ
-
-
-def _inverse_and_sums(factor: CholeskyFactor, x: Array) -> tuple[Array, Array]:
-    """B = L⁻¹ and C with rows c_i = Σ_{k<i} x_k b_k + ½ x_i b_i, both lower triangular."""
-    B = factor.inverse_factor()
-    terms = x[:, None] * B
-    return B, np.cumsum(terms, axis=0) - 0.5 * terms
 
 
 def multiply_vjp(factor: CholeskyFactor, x: Array, g: Array) -> Array:
     """∂(gᵀ L x)/∂A with A = L Lᵀ, as a symmetric array. It costs two O(n³) operations.
 
-    With u = Lᵀ g and b_i the rows of L⁻¹ it is the symmetric part of Σ_i u_i b_iᵀ c_i, where
+    With u = Lᵀ g and b_i the rows of B = L⁻¹ it is the symmetric part of Σ_i u_i b_iᵀ c_i, where
     c_i = Σ_{k<i} x_k b_k + ½ x_i b_i. This is eq. (10) of Murray (2016), *Differentiation of the
-    Cholesky decomposition*, for L̄ = tril(g xᵀ), whose Φ(Lᵀ L̄) is Φ(u xᵀ).
+    Cholesky decomposition*, for L̄ = tril(g xᵀ), whose Φ(Lᵀ L̄) is Φ(u xᵀ). C has the rows c_i.
     """
-    B, C = _inverse_and_sums(factor, x)
+    B = factor.inverse_factor()
     tally.cubic_ops += 1
+    terms = x[:, None] * B
+    C = np.cumsum(terms, axis=0) - 0.5 * terms
     C *= factor.multiply_transposed(g)[:, None]
     product = blas.dtrmm(1.0, B, C, lower=1, trans_a=1)
     result: Array = 0.5 * (product + product.T)
     return result
-
-
-def multiply_jvp(factor: CholeskyFactor, x: Array, changes: Iterable[Array]) -> Array:
-    """dL x for each change dA of A, in columns.
-
-    It costs one O(n³) operation, and one more for each change.
-
-    dL = L Φ(L⁻¹ dA L⁻ᵀ), §3.1 of Murray (2016), so dL x = L w with w_i = b_i dA c_iᵀ in the
-    letters of `multiply_vjp`.
-    """
-    B, C = _inverse_and_sums(factor, x)
-    columns = []
-    for dA in changes:
-        tally.cubic_ops += 1
-        columns.append(np.einsum("ij,ij->i", blas.dtrmm(1.0, B, dA, lower=1), C))
-    return factor.multiply(np.column_stack(columns))
-
-
-def information(factor: CholeskyFactor, changes: Iterable[Array]) -> tuple[Array, Array]:
-    """tr(A⁻¹ dA_j), shape (p,), and ½ tr(A⁻¹ dA_j A⁻¹ dA_k), shape (p, p).
-
-    The latter is the Fisher information of N(0, A). Both together cost one O(n³) operation, one
-    more for each change, and the memory of p arrays of shape (n, n).
-    """
-    inverse = factor.inverse()
-    traces, products, pairs = [], [], []
-    for dA in changes:
-        tally.cubic_ops += 1
-        product = inverse @ dA
-        traces.append(np.trace(product))
-        products.append(product.ravel())
-        transposed = product.T.ravel()
-        pairs.append([0.5 * float(other @ transposed) for other in products])
-    p = len(products)
-    information = [[pairs[max(j, k)][min(j, k)] for k in range(p)] for j in range(p)]
-    return np.array(traces), np.array(information)
 
 
 # Posteriors
@@ -543,21 +497,6 @@ class DensePrior(ArrayPrior):
             total = total + self.model.cov_vjp(self.theta, M)
         return total
 
-    def log_density_geometry(self, f: Array) -> tuple[Array, Array]:
-        """The gradient, and G_jk = ½ tr(K⁻¹ ∂_jK K⁻¹ ∂_kK) + ∂_jmᵀ K⁻¹ ∂_km.
-
-        It costs one O(n³) operation, and one more for each component of theta that enters K.
-        """
-        a, enters = self.inverse_times(f - self.mean), self.model.enters_cov
-        dm = mean_jacobian(self.model, self.theta)
-        total, G = dm.T @ a, dm.T @ self.inverse_times(dm)
-        if enters.any():
-            traces, of_K = information(self.factor, self._dK())
-            total += self.model.cov_vjp(self.theta, 0.5 * np.outer(a, a))
-            total[enters] -= 0.5 * traces
-            G[np.ix_(enters, enters)] += of_K
-        return total, G
-
     def whitened_gradient(self, nu: Array, g: Array) -> Array:
         """gᵀ (∂m + ∂L ν), with ∂L in reverse mode: two O(n³) operations for any p."""
         total = self.model.mean_vjp(self.theta, g)
@@ -565,18 +504,6 @@ class DensePrior(ArrayPrior):
             total = total + self.model.cov_vjp(self.theta, multiply_vjp(self.factor, nu, g))
         return total
 
-    def whitened_jacobian(self, nu: Array) -> Array:
-        """∂m + ∂L ν, shape (n, p): one O(n³) operation, and one for each theta_j that enters K."""
-        J, enters = mean_jacobian(self.model, self.theta), self.model.enters_cov
-        if enters.any():
-            J[:, enters] += multiply_jvp(self.factor, nu, self._dK())
-        return J
-
     def vjp(self, M: Array, v: Array) -> Array:
         """⟨M, ∂K⟩ + vᵀ ∂m, shape (p,)."""
         return self.model.cov_vjp(self.theta, M) + self.model.mean_vjp(self.theta, v)
-
-    def _dK(self) -> Iterator[Array]:
-        """∂K/∂theta_j for each component that enters K, one n × n array at a time."""
-        for direction in np.eye(self.theta.size)[self.model.enters_cov]:
-            yield self.model.cov_jvp(self.theta, direction)

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack
 from scipy.sparse import csc_array, csr_array, diags_array
 
-from pymc_lgm.gaussian import bands
 from pymc_lgm.gaussian.bands import WhitenerFactor
 from pymc_lgm.gaussian.factors import BlockFactor, DiagonalFactor, Root
 from pymc_lgm.gaussian.sparse import Pattern, SparseFactor
@@ -217,26 +216,23 @@ class BandedSeries(Family):
     def at(self, *values: Array) -> FamilyAt | None:
         """``None`` if T is not finite, or has no inverse."""
         T, u = values
-        if not (np.isfinite(T).all() and (T[0] > 0.0).all()):
+        factor = WhitenerFactor.of(T)
+        mean = None if factor is None else factor.mean(u)
+        if factor is None or mean is None:
             return None
-        mean = bands.solve(T, u)
-        if not np.isfinite(mean).all():
-            return None
-        return FamilyAt(mean, bands.gram(T).ravel()[self._which], WhitenerFactor(T), values)
+        return FamilyAt(mean, factor.product.ravel()[self._which], factor, values)
 
     def vjp(self, at: FamilyAt, elements: Array, mean: Array, log_weight: float) -> list[Array]:
-        """∂Q = ∂Tᵀ T + Tᵀ ∂T, ∂m = T⁻¹ (∂u − ∂T m), ∂log|Q| = 2 Σ ∂T_jj / T_jj."""
-        T, n = at.values[0], self.n
+        """See `WhitenerFactor`; ∂log|Q| = 2 Σ ∂T_jj / T_jj."""
+        assert isinstance(at.factor, WhitenerFactor)
+        T = at.factor.T
         E = np.zeros(T.size)
         E[self._which] = elements
         M = E.reshape(T.shape)
-        M[0] *= 2.0
-        of_T = bands.product_on_band(T, M)  # 2 T times the symmetric matrix of e
-        back = at.factor.solve(mean)  # T⁻ᵀ m̄
-        for k in range(len(T)):
-            of_T[k, : n - k] -= back[k:] * at.mean[: n - k]
+        M[0] *= 2.0  # twice the symmetric matrix of e
+        of_T, of_u = at.factor.vjp(M, at.mean, mean)
         of_T[0] += 2.0 * log_weight / T[0]
-        return [of_T, back]
+        return [of_T, of_u]
 
 
 class _Sparse(Family):

@@ -21,7 +21,6 @@ from pymc_lgm.gaussian.base import (
     PrecisionPosterior,
     Prior,
     StatePrior,
-    mean_jacobian,
 )
 from pymc_lgm.gaussian.dense import ROUNDING, DensePrior
 from pymc_lgm.gaussian.sites import (
@@ -120,7 +119,7 @@ class _Reduced:
     def __init__(self, model: GaussianModel, basis: Array):
         self._model, self._basis = model, basis
         self.enters_cov, self.amplitudes = model.enters_cov, model.amplitudes
-        self.cov, self.cov_vjp, self.cov_jvp = model.cov, model.cov_vjp, model.cov_jvp
+        self.cov, self.cov_vjp = model.cov, model.cov_vjp
 
     def mean(self, theta: Array) -> Array:
         result: Array = self._basis.T @ self._model.mean(theta)
@@ -128,10 +127,6 @@ class _Reduced:
 
     def mean_vjp(self, theta: Array, v: Array) -> Array:
         return self._model.mean_vjp(theta, self._basis @ v)
-
-    def mean_jvp(self, theta: Array, v: Array) -> Array:
-        result: Array = self._basis.T @ self._model.mean_jvp(theta, v)
-        return result
 
 
 class LowRankPrior(RootedPrior):
@@ -237,21 +232,11 @@ class LowRankPrior(RootedPrior):
         """The gradient of the log density of Uᵀ f."""
         return self.reduced.log_density_gradient(self.basis.T @ f)
 
-    def log_density_geometry(self, f: Array) -> tuple[Array, Array]:
-        """The same gradient, and the Fisher information of Uᵀ f."""
-        return self.reduced.log_density_geometry(self.basis.T @ f)
-
     def whitened_gradient(self, nu: Array, g: Array) -> Array:
         """gᵀ ∂f for f = c + U L ν."""
         inside = self.basis.T @ g
         outside = self._model.mean_vjp(self.theta, g - self.basis @ inside)
         return self.reduced.whitened_gradient(nu, inside) + outside
-
-    def whitened_jacobian(self, nu: Array) -> Array:
-        """∂f/∂theta for f = c + U L ν, shape (E, p)."""
-        dc = mean_jacobian(self._model, self.theta)
-        result: Array = dc + self.basis @ (self.reduced.whitened_jacobian(nu) - self.basis.T @ dc)
-        return result
 
     def vjp(self, M: Array, v: Array) -> Array:
         """⟨M, ∂K_w⟩ + vᵀ ∂c, M of shape (r, r)."""

@@ -422,10 +422,6 @@ class Structure(ByContent):
         null = np.hstack([of_one, of_two])
         return Structure(R, null, within=_within(self, other, R, null.shape[1]))
 
-    def draw(self, rng: np.random.Generator) -> Array:
-        """Draw x for σ = 1."""
-        return self.factor.solve_transposed(rng.standard_normal(self.rank))
-
 
 def _within(
     one: Structure, two: Structure, R: csc_array, k: int

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, override
 
-import numba
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
@@ -19,18 +18,15 @@ from numpy.typing import ArrayLike
 from pymc.distributions.dist_math import check_parameters
 from pymc.distributions.distribution import Continuous
 from pymc.logprob.transforms import Transform
-from pytensor.tensor.random.op import RandomVariable
 from scipy.sparse import csc_array, eye_array
 
 from pymc_lgm.compile.graphs.products import times
 from pymc_lgm.compile.graphs.upstream import (
     default_transform_of,
     log_density_of,
-    numba_core_rv_funcify,
-    numba_njit,
-    support_point_of,
 )
 from pymc_lgm.gaussian.structure import Structure
+from pymc_lgm.gmrf.field import FieldRV, as_lengths, one_number
 from pymc_lgm.linalg import LOG_2PI, Array
 
 __all__ = [
@@ -58,36 +54,28 @@ float32; a larger one would give a density to points off the constraint.
 # The distribution
 
 
-class IntrinsicRV(RandomVariable):
+class IntrinsicRV(FieldRV):
     """The op of an intrinsic field: it stores the structure, and σ is its only input."""
 
     name = "intrinsic"
-    dtype = "floatX"
     _print_name = ("Intrinsic", "\\operatorname{Intrinsic}")
     __props__ = ("name", "signature", "dtype", "inplace", "structure")
 
     def __init__(self, structure: Structure, signature: str, **kwargs: Any):
-        self.structure = structure
+        self.structure, self.rank = structure, structure.rank
         super().__init__(signature=signature, **kwargs)
+        self.shape = tuple(int(length) for length in self.output_sig)
 
     @classmethod
     def of(cls, structure: Structure, shape: Sequence[int]) -> IntrinsicRV:
         """Make the op of a vector, or of an array whose elements are in C order."""
         return cls(structure, f"()->({','.join(map(str, shape))})")
 
-    @property
-    def supp_shape(self) -> tuple[int, ...]:
-        """Its shape."""
-        return tuple(int(length) for length in self.output_sig)
-
     @override
-    def rng_fn(self, rng: np.random.Generator, sigma: Any, size: Any = None) -> Array:
-        """Draw exactly: one solve with the structure's sparse factor per draw."""
-        sigma = np.asarray(sigma, dtype=np.float64)
-        shape = sigma.shape if size is None else tuple(size)
-        sigma = np.broadcast_to(sigma, shape)
-        draws = [float(s) * self.structure.draw(rng) for s in sigma.ravel()]
-        return np.reshape(draws, (*shape, *self.supp_shape))
+    def drawn(self, xi: Array, *params: Any) -> Array:
+        """One solve with the structure's sparse factor."""
+        (sigma,) = params
+        return (sigma * self.structure.factor.solve_transposed(xi)).reshape(self.shape)
 
 
 class ConstraintTransform(Transform):
@@ -164,31 +152,7 @@ def _log_density(
 
 @default_transform_of.register(IntrinsicRV)
 def _constrained(op: IntrinsicRV, rv: Variable) -> ConstraintTransform:
-    return ConstraintTransform(op.structure, op.supp_shape)
-
-
-@numba_core_rv_funcify.register(IntrinsicRV)
-def _compiled_draw(op: IntrinsicRV, node: Any) -> tuple[Any, None]:
-    """`IntrinsicRV.rng_fn` in compiled functions.
-
-    The second value, the key for Numba's cache on disk, is ``None``: the function closes over the
-    factor of this structure, so it must not be cached.
-    """
-    solve, rank, shape = op.structure.factor.solve_transposed, op.structure.rank, op.supp_shape
-
-    @numba_njit
-    def random(rng, sigma):
-        xi = rng.standard_normal(rank)
-        with numba.objmode(x="float64[::1]"):
-            x = np.ascontiguousarray(solve(xi))
-        return (sigma * x).reshape(shape)
-
-    return random, None
-
-
-@support_point_of.register(IntrinsicRV)
-def _zeros(op: IntrinsicRV, rv: Variable, *inputs: Variable) -> Variable:
-    return pt.zeros_like(rv)
+    return ConstraintTransform(op.structure, op.shape)
 
 
 class Intrinsic(Continuous):
@@ -262,9 +226,7 @@ class Intrinsic(Continuous):
         rng: Any = None,
     ) -> Variable:
         """Build a random variable of shape ``core``, with n elements in C order."""
-        op = IntrinsicRV.of(structure, core)
-        rng = pt.random.shared_rng(seed=None) if rng is None else rng
-        return op(sigma, size=size, rng=rng, return_next_rng=True)[1]
+        return IntrinsicRV.of(structure, core).variable(sigma, size=size, rng=rng)
 
     @classmethod
     def dist(
@@ -295,14 +257,10 @@ class Intrinsic(Continuous):
         core = (structure.n,) if shape is None else as_lengths(shape)
         if int(np.prod(core)) != structure.n:
             raise ValueError(f"The shape is {core}, and the structure has {structure.n} elements.")
-        sigma = pt.as_tensor(sigma).astype("floatX")  # PyTensor reads 4.0 as a float32
-        if sigma.ndim:
-            raise ValueError(
-                f"sigma has {sigma.ndim} axis (axes), but a field has one number: write sigma=s[0]."
-            )
+        number = one_number("sigma", sigma)
         structure.refuse_improper()
         structure = structure.scaled() if scale else structure
-        return super().dist([sigma], structure=structure, core=core, size=(), **kwargs)
+        return super().dist([number], structure=structure, core=core, size=(), **kwargs)
 
 
 class RandomWalk(Continuous):
@@ -551,12 +509,6 @@ def _one_of_two(structure: Any, n: int | None) -> Structure:
     if n is not None and known.n != n:
         raise ValueError(f"An axis has {n} elements, and its structure {known.n}.")
     return known
-
-
-def as_lengths(shape: Any) -> tuple[int, ...]:
-    """The shape as integers; with ``dims=`` PyMC passes lengths that are graphs."""
-    lengths = shape if isinstance(shape, tuple | list) else (shape,)
-    return tuple(int(n.eval()) if hasattr(n, "eval") else int(n) for n in lengths)
 
 
 def _one_length(shape: Any) -> int:

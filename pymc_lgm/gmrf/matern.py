@@ -17,17 +17,14 @@ from pymc.distributions.distribution import Continuous
 from pytensor.gradient import DisconnectedType, grad_not_implemented
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
-from pytensor.tensor.random.op import RandomVariable
 
 from pymc_lgm.compile.graphs.upstream import (
     log_density_of,
-    numba_core_rv_funcify,
     numba_funcify,
     numba_njit,
-    support_point_of,
 )
 from pymc_lgm.gaussian.spde import FiniteElements, MaternFactor
-from pymc_lgm.gmrf.intrinsic import as_lengths
+from pymc_lgm.gmrf.field import FieldRV, as_lengths, one_number
 from pymc_lgm.gmrf.meshes import Mesh
 from pymc_lgm.linalg import LOG_2PI, Array
 
@@ -42,16 +39,15 @@ def kappa_and_tau(range: Any, sigma: Any) -> tuple[Any, Any]:
     return kappa, 1.0 / (math.sqrt(4.0 * math.pi) * kappa * sigma)
 
 
-class MaternRV(RandomVariable):
+class MaternRV(FieldRV):
     """The op: it has the mesh, and range and σ for its inputs."""
 
     name = "matern"
-    dtype = "floatX"
     _print_name = ("Matern", "\\operatorname{Matern}")
     __props__ = ("name", "signature", "dtype", "inplace", "mesh")
 
     def __init__(self, mesh: Mesh, signature: str, **kwargs: Any):
-        self.mesh = mesh
+        self.mesh, self.rank, self.shape = mesh, mesh.n, (mesh.n,)
         super().__init__(signature=signature, **kwargs)
 
     @classmethod
@@ -60,45 +56,16 @@ class MaternRV(RandomVariable):
         return cls(mesh, f"(),()->({mesh.n})")
 
     @override
-    def rng_fn(self, rng: np.random.Generator, range: Any, sigma: Any, size: Any = None) -> Array:
-        """Draw exactly, by one sparse factorization for each pair of range and σ."""
-        range, sigma = np.broadcast_arrays(np.asarray(range, float), np.asarray(sigma, float))
-        shape = range.shape if size is None else tuple(size)
-        pairs = zip(
-            np.broadcast_to(range, shape).ravel(),
-            np.broadcast_to(sigma, shape).ravel(),
-            strict=True,
-        )
-        xi = rng.standard_normal((int(np.prod(shape)), self.mesh.n))
-        draws = [_drawn(self.mesh, *pair, each) for pair, each in zip(pairs, xi, strict=True)]
-        return np.reshape(draws, (*shape, self.mesh.n))
-
-
-def _drawn(mesh: Mesh, range: float, sigma: float, xi: Array) -> Array:
-    """x = R⁻ᵀ ξ; nan where the precision has no factor."""
-    if not (range > 0.0 and sigma > 0.0):
-        return np.full(mesh.n, np.nan)
-    kappa, tau = kappa_and_tau(float(range), float(sigma))
-    K = mesh.elements.factorize(kappa)
-    if K is None:
-        return np.full(mesh.n, np.nan)
-    return MaternFactor(mesh.elements, kappa, tau, K).solve_transposed(xi)
-
-
-@numba_core_rv_funcify.register(MaternRV)
-def _compiled_draw(op: MaternRV, node: Any) -> tuple[Any, None]:
-    """The same draw in compiled functions; the second value keeps it out of Numba's cache."""
-    mesh = op.mesh
-    n = mesh.n
-
-    @numba_njit
-    def random(rng, range, sigma):
-        xi = rng.standard_normal(n)
-        with numba.objmode(x="float64[::1]"):
-            x = np.ascontiguousarray(_drawn(mesh, range, sigma, xi))
-        return x
-
-    return random, None
+    def drawn(self, xi: Array, *params: Any) -> Array:
+        """One sparse factorization; NaN if the precision has no factor."""
+        range, sigma = map(float, params)
+        K, kappa, tau = None, math.nan, math.nan
+        if range > 0.0 and sigma > 0.0:
+            kappa, tau = kappa_and_tau(range, sigma)
+            K = self.mesh.elements.factorize(kappa)
+        if K is None:
+            return np.full(self.rank, np.nan)
+        return MaternFactor(self.mesh.elements, kappa, tau, K).solve_transposed(xi)
 
 
 class LogDeterminant(Op):
@@ -162,11 +129,6 @@ def _log_density(
     half = n * pt.log(tau) + log_determinant - 0.5 * log_c
     density = half - 0.5 * n * LOG_2PI - 0.5 * square
     return check_parameters(density, range > 0, sigma > 0, msg="range > 0, sigma > 0")
-
-
-@support_point_of.register(MaternRV)
-def _zeros(op: MaternRV, rv: Variable, *inputs: Variable) -> Variable:
-    return pt.zeros_like(rv)
 
 
 class Matern(Continuous):
@@ -256,8 +218,7 @@ class Matern(Continuous):
         cls, range: Any, sigma: Any, *, mesh: Mesh, size: Any = None, rng: Any = None
     ) -> Variable:
         """Build a random variable."""
-        rng = pt.random.shared_rng(seed=None) if rng is None else rng
-        return MaternRV.of(mesh)(range, sigma, size=size, rng=rng, return_next_rng=True)[1]
+        return MaternRV.of(mesh).variable(range, sigma, size=size, rng=rng)
 
     @classmethod
     def dist(
@@ -288,11 +249,5 @@ class Matern(Continuous):
                 f"The shape is {as_lengths(shape)}, and the mesh has {mesh.n} vertices: leave out "
                 "shape=."
             )
-        numbers = [pt.as_tensor(each).astype("floatX") for each in (range, sigma)]
-        for name, each in zip(("range", "sigma"), numbers, strict=True):
-            if each.ndim:
-                raise ValueError(
-                    f"{name} has {each.ndim} axis (axes), but a field has one number: write "
-                    f"{name}={name}[0]."
-                )
+        numbers = [one_number("range", range), one_number("sigma", sigma)]
         return super().dist(numbers, mesh=mesh, size=(), **kwargs)

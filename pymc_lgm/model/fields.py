@@ -253,7 +253,7 @@ def is_structured(rv: Variable) -> bool:
 
 def transform_of(rv: Variable) -> ConstraintTransform:
     """The default transform of such a field, to compare with the one that the model has."""
-    return ConstraintTransform(rv.owner.op.structure, rv.owner.op.supp_shape)
+    return ConstraintTransform(rv.owner.op.structure, rv.owner.op.shape)
 
 
 def as_structured(rv: Variable) -> tuple[Variable, Structured]:
@@ -261,7 +261,7 @@ def as_structured(rv: Variable) -> tuple[Variable, Structured]:
     (sigma,) = rv.owner.op.dist_params(rv.owner)
     op = rv.owner.op
     sigma = positive_or_nan(sigma.astype("float64"))
-    return pt.zeros(()), Structured(op.structure, sigma, str(rv.name), op.supp_shape)
+    return pt.zeros(()), Structured(op.structure, sigma, str(rv.name), op.shape)
 
 
 class Matern(NamedTuple):

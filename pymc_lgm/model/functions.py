@@ -449,14 +449,6 @@ class ModelFunctions:
         """⟨∂m/∂theta_j, v⟩ for each j, shape (p,)."""
         return self.graphs.mean_vjp(theta, v)
 
-    def cov_jvp(self, theta: Array, v: Array) -> Array:
-        """Σ_j v_j ∂K/∂theta_j, the derivative of K along v (p,), shape (n, n): a new array."""
-        return self.graphs.cov_jvp(theta, v)
-
-    def mean_jvp(self, theta: Array, v: Array) -> Array:
-        """Σ_j v_j ∂m/∂theta_j, shape (n,)."""
-        return self.graphs.mean_jvp(theta, v)
-
     def log_prior_gradient(self, theta: Array) -> Array:
         """∂ log p(theta)/∂theta, shape (p,)."""
         gradient: Array = self.graphs.log_prior(theta)[1]

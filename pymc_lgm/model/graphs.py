@@ -38,7 +38,7 @@ from pymc_lgm.model.parts import simplified
 from pymc_lgm.model.reading import Reading
 from pymc_lgm.model.reads import Evaluation, Reads, reads_of, terms_of
 from pymc_lgm.model.refusals import draws, shapes_disagree
-from pymc_lgm.model.theta_gradient import theta_derivative, theta_gradient
+from pymc_lgm.model.theta_gradient import theta_gradient
 
 __all__ = ["Block", "Graphs", "LikelihoodReads", "Variable"]
 
@@ -285,8 +285,6 @@ class Graphs:
     log_likelihood_theta_gradient = _compiled(
         lambda self: (self._f_theta, self._theta_grad(self._log_likelihood))
     )
-    cov_jvp = _compiled(lambda self: self._forward(self._simplified))
-    mean_jvp = _compiled(lambda self: self._forward(self._mean))
     probit_signs = _compiled(lambda self: ([], self.signs))
 
     @_compiled
@@ -508,10 +506,6 @@ class Graphs:
 
     def _f_grad(self, scalar: Variable) -> Variable:
         return pt.grad(scalar, self._f, disconnected_inputs="ignore")
-
-    def _forward(self, output: Variable) -> tuple[list[Variable], Variable]:
-        v = pt.vector("v", shape=self.theta.type.shape)
-        return [self.theta, v], theta_derivative(output, self.theta, v)
 
 
 def _differentiable(gradient: Callable[[], Variable]) -> bool:

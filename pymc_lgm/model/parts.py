@@ -20,7 +20,7 @@ from pymc_lgm.gaussian.base import GaussianModel
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.amplitudes import find_amplitudes
 from pymc_lgm.model.forms.base import Setting
-from pymc_lgm.model.theta_gradient import theta_derivative, theta_gradient
+from pymc_lgm.model.theta_gradient import theta_gradient
 
 __all__ = ["Covariance", "Part", "covariances", "in_common", "simplified"]
 
@@ -52,12 +52,6 @@ class Covariance:
         """(theta, M, ...) -> ⟨∂K/∂theta_j, M⟩."""
         M = pt.matrix("M", shape=self._graph.type.shape)
         return self._compiled([M], theta_gradient(pt.sum(self._graph * M), self._setting.theta))
-
-    @cached_property
-    def jvp(self) -> Callable[..., Array]:
-        """(theta, v, ...) -> Σ_j v_j ∂K/∂theta_j."""
-        v = pt.vector("v", shape=self._setting.theta.type.shape)
-        return self._compiled([v], theta_derivative(self._graph, self._setting.theta, v))
 
     @cached_property
     def amplitudes(self) -> Array:
@@ -222,17 +216,8 @@ class Part:
         """⟨∂K/∂theta_j, M⟩."""
         return self._cov.vjp(theta, M, *self._constants)
 
-    def cov_jvp(self, theta: Array, v: Array) -> Array:
-        """Σ_j v_j ∂K/∂theta_j."""
-        return self._cov.jvp(theta, v, *self._constants)
-
     def mean_vjp(self, theta: Array, v: Array) -> Array:
         """⟨∂m/∂theta_j, v⟩."""
         all_of_f = np.zeros(self._n)
         all_of_f[self._index] = v
         return self._model.mean_vjp(theta, all_of_f)
-
-    def mean_jvp(self, theta: Array, v: Array) -> Array:
-        """Σ_j v_j ∂m/∂theta_j."""
-        result: Array = self._model.mean_jvp(theta, v)[self._index]
-        return result

@@ -1,4 +1,4 @@
-"""Derivatives of graphs with respect to the vector theta, in backward and forward mode."""
+"""Derivatives of graphs with respect to the vector theta."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pytensor.graph.traversal import applys_between
 from pytensor.tensor.exceptions import NotScalarConstantError
 from pytensor.tensor.subtensor import Subtensor, get_constant_idx
 
-__all__ = ["parts_of", "theta_derivative", "theta_gradient"]
+__all__ = ["parts_of", "theta_gradient"]
 
 Variable = Any
 
@@ -62,18 +62,6 @@ def theta_gradient(scalar: Variable, theta: Variable) -> Variable:
         # Numbers compile faster than vectors of one element.
         return pt.stack([piece if piece.ndim == 0 else piece[0] for piece in joined])
     return pt.concatenate([pt.atleast_1d(piece) for piece in joined])
-
-
-def theta_derivative(output: Variable, theta: Variable, v: Variable) -> Variable:
-    """Σ_j v_j ∂ output/∂ theta_j, in the shape of the output.
-
-    The backward gradient of ⟨output, weights⟩ is linear in the weights. Its product with v,
-    differentiated once more in the weights, is the derivative along v. So no operation needs a
-    forward rule.
-    """
-    weights = pt.zeros_like(output)
-    backward = grad(pt.sum(output * weights), theta, disconnected_inputs="ignore")
-    return grad(pt.sum(backward * v), weights, disconnected_inputs="ignore")
 
 
 def parts_of(

@@ -49,6 +49,9 @@ __all__ = [
 Preconditioned = Callable[[KernelSystem], Preconditioner]
 """B -> its preconditioner."""
 
+TOLERANCE, MAX_STEPS = 1e-6, 50
+"""The search for the mode ends when the objective can grow by no more, or after so many steps."""
+
 AT_ONCE = 32
 """Number of columns that are solved together for variances."""
 
@@ -101,15 +104,12 @@ def laplace_by_solves(
     preconditioned: Preconditioned,
     rng: np.random.Generator,
     *,
-    start: Array | None = None,
-    tolerance: float = 1e-6,
     rtol: float = 1e-6,
     probes: int = 16,
-    max_steps: int = 50,
 ) -> LaplaceBySolves | None:
     """Find the mode of ℓ(f) − ½ aᵀ K a over f = m + K a, and Laplace's evidence there.
 
-    A step of Newton's method from (f, a), with g and W at f, is
+    A step of Newton's method from (f, a), at first (m, 0), with g and W at f, is
 
         a ← a + r − W^½ B⁻¹ W^½ K r,   r = g − a,
 
@@ -127,15 +127,10 @@ def laplace_by_solves(
         B -> P.
     rng : numpy.random.Generator
         Generator of the probes for log|B|.
-    start : ndarray, shape (n,), optional
-        a at which to start, by default 0, that is f = m.
-    tolerance : float
-        Stop when the objective can grow by no more than this.
     rtol : float
         Relative tolerance of conjugate gradients, in a step and for log|B|.
     probes : int
         Number of probes for log|B|.
-    max_steps : int
 
     Returns
     -------
@@ -143,19 +138,13 @@ def laplace_by_solves(
         ``None`` if the search meets values that are not finite.
     """
     a = z = np.zeros_like(mean)
-    if start is not None:
-        a, z = start, kernel.times(start)
-    value, g, W, _ = likelihood(mean + z)
-    if start is not None and not (math.isfinite(value) and np.isfinite(g).all()):
-        a = z = np.zeros_like(mean)
-        value, g, W, _ = likelihood(mean)
-    objective = value - 0.5 * float(z @ a)
+    objective, g, W, _ = likelihood(mean)
     steps = iterations = 0
     solved = converged = False
     while math.isfinite(objective) and np.isfinite(g).all() and np.isfinite(W).all():
         system = KernelSystem(kernel, 1.0, np.sqrt(np.maximum(W, 0.0)))
         P = preconditioned(system)
-        if converged or steps >= max_steps:
+        if converged or steps >= MAX_STEPS:
             break
         r = g - a
         Kr = kernel.times(r)
@@ -169,7 +158,7 @@ def laplace_by_solves(
         if reached is None:
             return None
         a, z, g, W, objective = reached
-        converged = gain < tolerance
+        converged = gain < TOLERANCE
     else:
         return None
     known = P if P.log_determinant is not None else None

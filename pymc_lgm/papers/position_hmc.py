@@ -254,15 +254,14 @@ class PositionMove(Trajectories):
 MEMORY = 8
 """Number of earlier iterates that are used."""
 
+SOLVED, MOST = 1e-10, 30
+"""Relative tolerance of `fixed_point`, and its largest number of evaluations."""
+
 
 def fixed_point[T](
-    image: Callable[[Array], tuple[Array, T] | None],
-    start: Array,
-    *,
-    tolerance: float = 1e-10,
-    most: int = 30,
+    image: Callable[[Array], tuple[Array, T] | None], start: Array
 ) -> tuple[Array, T] | None:
-    """Solve x = g(x) by iteration, until no |g(x) − x| exceeds tolerance (1 + max |x|).
+    """Solve x = g(x) by iteration, until no |g(x) − x| exceeds 1e-10 (1 + max |x|).
 
     With residuals r_k = g(x_k) − x_k the next iterate is g(x_k) − ΔG γ, where γ minimizes
     |r_k − ΔR γ| and the columns of ΔR and ΔG are differences of the last residuals and images.
@@ -272,15 +271,12 @@ def fixed_point[T](
     image : callable
         x -> g(x) and anything else computed at x; ``None`` if g(x) does not exist.
     start : ndarray, shape (n,)
-    tolerance : float
-    most : int
-        Evaluations of g before giving up.
 
     Returns
     -------
     x : ndarray, shape (n,)
     what : object
-        Whatever ``image`` computed at x. Both are ``None`` if the iteration did not converge.
+        Whatever ``image`` computed at x. Both are ``None`` after 30 evaluations of g.
 
     Examples
     --------
@@ -292,7 +288,7 @@ def fixed_point[T](
     x = start
     residuals: list[Array] = []
     images: list[Array] = []
-    for _ in range(most):
+    for _ in range(MOST):
         found = image(x)
         if found is None:
             return None
@@ -300,7 +296,7 @@ def fixed_point[T](
         r = y - x
         if not np.isfinite(r).all():
             return None
-        if np.abs(r).max(initial=0.0) <= tolerance * (1.0 + np.abs(x).max(initial=0.0)):
+        if np.abs(r).max(initial=0.0) <= SOLVED * (1.0 + np.abs(x).max(initial=0.0)):
             return x, what
         residuals, images = [*residuals[-MEMORY:], r], [*images[-MEMORY:], y]
         x = y

@@ -29,4 +29,4 @@ PARAMETERIZATIONS: dict[str, Fix] = {
 
 
 DIFFERENTIABLE = frozenset({"sufficient", "whitened"})
-"""Parameterizations whose targets have a ``gradient`` and a ``geometry``."""
+"""Parameterizations whose targets have a ``gradient``."""

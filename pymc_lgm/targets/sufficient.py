@@ -2,7 +2,7 @@
 
 Yu and Meng (2011); §3 of Filippone, Zhong and Girolami (2012). It mixes well if the data are
 informative about f, as large counts are, and slowly if they are not, as with binary outcomes.
-Gradient and Fisher information: appendices A.1.3 and A.1.4 there.
+Gradient: appendix A.1.3 there.
 
 If f = f(u; theta) is a function of theta and of values u, theta moves with u held. If a process is
 seen through inducing variables, u = R v are the values at the inducing points, R Rᵀ = K_uu(theta)
@@ -22,11 +22,7 @@ import numpy as np
 
 from pymc_lgm.linalg import Array
 from pymc_lgm.state import State
-from pymc_lgm.targets.target import (
-    Target,
-    explicit_gradient,
-    explicit_information,
-)
+from pymc_lgm.targets.target import Target, explicit_gradient
 
 __all__ = ["SufficientTarget", "ValuesTarget"]
 
@@ -39,9 +35,7 @@ class SufficientTarget(Target):
     triangular solve; if theta changes only the mean or the likelihood, no factorization.
 
     With a = K⁻¹(f − m) the gradient is ⟨½ (a aᵀ − K⁻¹), ∂K⟩ + aᵀ ∂m plus that of ℓ + log p at fixed
-    f. It costs one O(n³) operation, an inverse from the factor. G_jk is the Fisher information ½
-    tr(K⁻¹ ∂_jK K⁻¹ ∂_kK) + ∂_jmᵀ K⁻¹ ∂_km of N(m, K), minus the second derivatives of ℓ + log p at
-    fixed f. It costs one more operation for each component of theta that enters K.
+    f. It costs one O(n³) operation, an inverse from the factor.
 
     If f is a function of theta and of values, these are held fixed: see `ValuesTarget`.
     """
@@ -65,12 +59,7 @@ class SufficientTarget(Target):
 
     def gradient(self, at: State) -> Array:
         """See the class."""
-        return explicit_gradient(at) + at.prior.log_density_gradient(at.f)
-
-    def geometry(self, at: State) -> tuple[Array, Array]:
-        """See the class."""
-        score, information = at.prior.log_density_geometry(at.f)
-        return explicit_gradient(at) + score, explicit_information(at) + information
+        return explicit_gradient(at, at.theta) + at.prior.log_density_gradient(at.f)
 
 
 @dataclass(frozen=True, eq=False)

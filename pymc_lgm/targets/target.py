@@ -25,7 +25,6 @@ __all__ = [
     "Slope",
     "Target",
     "explicit_gradient",
-    "explicit_information",
 ]
 
 
@@ -108,14 +107,6 @@ class Target:
         """
         self._refuse("gradient")
 
-    def geometry(self, at: State) -> tuple[Array, Array]:
-        """The gradient, shape (p,), and a symmetric matrix G, shape (p, p), for the curvature.
-
-        Both together cost as much as G alone. G is a function of theta and the variables held
-        fixed; it is positive definite where possible.
-        """
-        self._refuse("geometry")
-
     def first_stage(self, theta: Array) -> FirstStage | None:
         """First stage at theta, cheaper than `evaluate`; ``None`` if no q is found there."""
         self._refuse("first stage")
@@ -155,29 +146,7 @@ Fix = Callable[[np.random.Generator, State], Target]
 """A parameterization: ``fix(rng, state) -> target``."""
 
 
-def explicit_gradient(state: State) -> Array:
-    """∂/∂theta of log p(theta) + ℓ(f, theta) at fixed f, shape (p,): the part without K."""
-    return _explicit_gradient(state, state.theta)
-
-
-def explicit_information(state: State) -> Array:
-    """−∂²/∂theta² of log p(theta) + ℓ(f, theta) at fixed f, shape (p, p), not always positive.
-
-    Central differences of the gradient, 2p evaluations of O(n). A metric need not be exact to be
-    valid, and the second derivatives of a prior may not exist as a graph. A step of 1e-4 has errors
-    of about 1e-8 by the third derivative, and 1e-12 of the gradient by rounding.
-    """
-    p = state.theta.size
-    steps = 1e-4 * np.maximum(1.0, np.abs(state.theta))
-    hessian = np.empty((p, p))
-    for j, step in enumerate(steps):
-        offset = step * (np.arange(p) == j)
-        ahead = _explicit_gradient(state, state.theta + offset)
-        hessian[j] = (ahead - _explicit_gradient(state, state.theta - offset)) / (2 * step)
-    result: Array = -0.5 * (hessian + hessian.T)
-    return result
-
-
-def _explicit_gradient(state: State, theta: Array) -> Array:
+def explicit_gradient(state: State, theta: Array) -> Array:
+    """∂/∂theta of log p(theta) + ℓ(f, theta) at the f of a state, shape (p,): without m and K."""
     prior = state.model.log_prior_gradient(theta)
     return prior + state.model.log_likelihood_theta_gradient(state.f, theta)

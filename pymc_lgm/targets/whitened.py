@@ -2,8 +2,7 @@
 
 Also called whitening, or the non-centered parameterization. §3 of Filippone, Zhong and Girolami
 (2012); Murray and Adams (2010), "prior-white". It mixes well if each observation is weakly
-informative: counts, binary outcomes. Gradient and Fisher information: appendices A.2.2 and A.2.3 of
-the former.
+informative: counts, binary outcomes. Gradient: appendix A.2.2 of the former.
 """
 
 from __future__ import annotations
@@ -14,14 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pymc_lgm.gaussian.sites import nonnegative, rooted
 from pymc_lgm.linalg import Array
 from pymc_lgm.state import State
-from pymc_lgm.targets.target import (
-    Target,
-    explicit_gradient,
-    explicit_information,
-)
+from pymc_lgm.targets.target import Target, explicit_gradient
 
 __all__ = ["WhitenedTarget"]
 
@@ -34,10 +28,7 @@ class WhitenedTarget(Target):
     one triangular product and one likelihood. The f of the new state has moved with theta.
 
     With g = ∂ℓ/∂f the gradient is gᵀ (∂m + ∂L ν) plus that of ℓ + log p at fixed f. ∂L is applied
-    in reverse mode: two O(n³) operations for any p. G = Jᵀ max(W, 0) J, J = ∂f/∂theta at fixed ν,
-    minus the second derivatives of ℓ + log p at fixed f. It costs one operation, and one for each
-    component of theta that enters K. W is the observed curvature, not the expected one; for a
-    canonical link they are equal.
+    in reverse mode: two O(n³) operations for any p.
     """
 
     nu: Array
@@ -61,11 +52,4 @@ class WhitenedTarget(Target):
     def gradient(self, at: State) -> Array:
         """See the class."""
         _, g = at.model.log_likelihood_gradient(at.f, at.theta)
-        return explicit_gradient(at) + at.prior.whitened_gradient(self.nu, g)
-
-    def geometry(self, at: State) -> tuple[Array, Array]:
-        """See the class."""
-        _, g, W, _ = at.model.likelihood_terms(at.f, at.theta)
-        J = at.prior.whitened_jacobian(self.nu)
-        scaled = rooted(nonnegative(W)).root_times(J)
-        return explicit_gradient(at) + J.T @ g, scaled.T @ scaled + explicit_information(at)
+        return explicit_gradient(at, at.theta) + at.prior.whitened_gradient(self.nu, g)

@@ -61,11 +61,9 @@ class KernelMatrix:
         self.products = 0
 
     @classmethod
-    def of_points(
-        cls, k: Callable[[Array, Array], Array], X: Array, *, stored: bool | None = None
-    ) -> KernelMatrix:
+    def of_points(cls, k: Callable[[Array, Array], Array], X: Array) -> KernelMatrix:
         """K from a covariance function of two arrays of points."""
-        return cls(lambda rows, columns: k(X[rows], X[columns]), len(X), stored=stored)
+        return cls(lambda rows, columns: k(X[rows], X[columns]), len(X))
 
     @cached_property
     def _whole(self) -> Array:

@@ -45,7 +45,6 @@ def log_determinant(
     *,
     probes: int = 16,
     rtol: float = 1e-4,
-    max_iterations: int | None = None,
 ) -> LogDeterminant:
     """Estimate log|A| of a symmetric and positive definite A.
 
@@ -73,7 +72,6 @@ def log_determinant(
         Number N of probes.
     rtol : float
         Relative tolerance of the conjugate gradients. Gauss quadrature converges twice as fast.
-    max_iterations : int, optional
 
     Returns
     -------
@@ -108,7 +106,7 @@ def log_determinant(
             "as nystrom(...).preconditioner(system), or None."
         )
     Z = P.draw(rng, probes)
-    solution = conjugate_gradients(times, Z, P, rtol=rtol, max_iterations=max_iterations)
+    solution = conjugate_gradients(times, Z, P, rtol=rtol)
     values = np.array(
         [
             n * _quadrature(alpha[np.isfinite(alpha)], beta[np.isfinite(alpha)])

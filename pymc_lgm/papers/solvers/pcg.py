@@ -90,14 +90,13 @@ def conjugate_gradients(
     b: Array,
     preconditioner: Preconditioner | None = None,
     *,
-    start: Array | None = None,
     rtol: float = 1e-6,
     atol: float = 0.0,
     max_iterations: int | None = None,
 ) -> Solution:
     """Solve A x = b, A symmetric and positive definite, by products A v.
 
-    From r = b − A x, z = P⁻¹ r and p = z, each iteration is
+    From x = 0, r = b, z = P⁻¹ r and p = z, each iteration is
 
         α = rᵀz / pᵀA p,   x ← x + α p,   r' = r − α A p,   z' = P⁻¹ r',
         β = r'ᵀz' / rᵀz,   p ← z' + β p.
@@ -114,8 +113,6 @@ def conjugate_gradients(
         Right-hand sides. Each column has its own iteration; all share the products with A.
     preconditioner : Preconditioner, optional
         P; by default none.
-    start : ndarray, as b, optional
-        First x, by default 0.
     rtol, atol : float
         A column is solved once |r| ≤ max(rtol |b|, atol).
     max_iterations : int, optional
@@ -144,16 +141,15 @@ def conjugate_gradients(
     """
     B = b[:, None] if b.ndim == 1 else b
     P = Identity(len(B)) if preconditioner is None else preconditioner
-    limit = np.maximum(rtol * np.linalg.norm(B, axis=0), atol)
-    X = np.zeros_like(B) if start is None else start.reshape(B.shape).copy()
-    r = B if start is None else B - times(X)
-    residuals = np.linalg.norm(r, axis=0)
+    X = np.zeros_like(B)
+    residuals = np.linalg.norm(B, axis=0)
+    limit = np.maximum(rtol * residuals, atol)
     unsolved = np.flatnonzero(residuals > limit)
     alphas: list[Array] = []
     betas: list[Array] = []
     last = 10 * len(B) if max_iterations is None else max_iterations
     if unsolved.size and last > 0:
-        steps = iterations(times, r[:, unsolved], P)
+        steps = iterations(times, B[:, unsolved], P)
         step = next(steps)
         while True:
             X[:, unsolved] += step.increments

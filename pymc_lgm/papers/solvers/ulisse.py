@@ -8,9 +8,12 @@ import numpy as np
 
 from pymc_lgm.linalg import Array
 from pymc_lgm.papers.solvers.pcg import Times, iterations
-from pymc_lgm.papers.solvers.preconditioners import Identity, Preconditioner
+from pymc_lgm.papers.solvers.preconditioners import Identity
 
 __all__ = ["UnbiasedSolution", "ulisse"]
+
+TOLERANCE, LONGEST = 1e-8, 10
+"""An estimate ends in any case at this error per row, or after so many iterations per row."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,9 +45,6 @@ def ulisse(
     start: Array | None = None,
     early: float = 1.0,
     beta: float = 1.0,
-    tolerance: float = 1e-8,
-    max_iterations: int | None = None,
-    preconditioner: Preconditioner | None = None,
 ) -> UnbiasedSolution:
     """Estimate A⁻¹ b without bias, A symmetric and positive definite, by products A v.
 
@@ -52,7 +52,7 @@ def ulisse(
     early √n. The first l increments are always added. The j-th increment after them is added with
     probability 1 / w_j and weight Π_(i≤j) w_i, where w_j = e^(βj). The copy ends the first time
     that an increment is not added. The expectation is the sum of all increments, which is the
-    solution to within ``tolerance``.
+    solution to within an error of 1e-8 per row. After 10 n iterations a copy ends in any case.
 
     Parameters
     ----------
@@ -69,11 +69,6 @@ def ulisse(
         The paper's q: the error per row below which iterations may end.
     beta : float
         Rate of ending. With a larger rate iterations end sooner, and estimates vary more.
-    tolerance : float
-        Error per row at which a copy ends in any case.
-    max_iterations : int, optional
-        Iterations after which a copy ends in any case, by default 10 n.
-    preconditioner : Preconditioner, optional
 
     Returns
     -------
@@ -102,20 +97,18 @@ def ulisse(
     True
     """
     n, N = b.shape
-    P = Identity(n) if preconditioner is None else preconditioner
     reached = np.zeros_like(b) if start is None else start.copy()
     r = b if start is None else b - times(start)
     x = np.repeat(reached[None], copies, axis=0)
     residuals = np.linalg.norm(r, axis=0)
-    columns = np.flatnonzero(residuals > tolerance * np.sqrt(n))
+    columns = np.flatnonzero(residuals > TOLERANCE * np.sqrt(n))
     going = np.zeros((copies, N), dtype=bool)
     going[:, columns] = True
     # Increments offered to a column since the early stop, and the weight of the next one.
     turns = np.full(N, -1)
     weight = np.ones(N)
     count = 0
-    last = 10 * n if max_iterations is None else max_iterations
-    steps = iterations(times, r[:, columns], P)
+    steps = iterations(times, r[:, columns], Identity(n))
     step = next(steps) if columns.size else None
     while step is not None:
         count += 1
@@ -126,8 +119,8 @@ def ulisse(
         weight[columns] *= w[columns]
         going &= rng.uniform(size=going.shape) * w < 1.0
         x[:, :, columns] += (going[:, columns] * weight[columns])[:, None] * step.increments
-        done = ~(step.residuals > tolerance * np.sqrt(n)) | ~(step.alpha > 0.0)
+        done = ~(step.residuals > TOLERANCE * np.sqrt(n)) | ~(step.alpha > 0.0)
         on = ~done & going[:, columns].any(axis=0)
         columns = columns[on]
-        step = steps.send(on) if columns.size and count < last else None
+        step = steps.send(on) if columns.size and count < LONGEST * n else None
     return UnbiasedSolution(x, reached, count)
