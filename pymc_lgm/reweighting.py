@@ -109,8 +109,8 @@ def reweight(idata: Any, *, random_seed: RandomState = None) -> xr.DataTree:
     if np.isnan(log_ratio).any():
         chain, draw = np.argwhere(np.isnan(log_ratio.to_numpy()))[0]
         raise ValueError(
-            f"The evidence of draw {draw} of chain {chain} is NaN: no q was found there, since a "
-            "step of other variables has moved the covariance. Sample the posterior itself, "
+            f"The evidence of draw {draw} of chain {chain} is NaN: no q was found at its theta, or "
+            "all of its importance draws have a likelihood of zero. Sample the posterior itself, "
             "lgm.PseudoMarginal()."
         )
     # ArviZ expects log-likelihoods, the negatives of leave-one-out log weights.
