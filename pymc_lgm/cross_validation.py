@@ -361,7 +361,7 @@ def _refuse_approximate(tree: xr.DataTree) -> None:
     if "approximate_log_evidence" in stats and not corrected:
         raise ValueError(
             "The trace is of an approximate posterior, and the weights are for the exact one. "
-            "Write lgm.loo(lgm.reweight(idata))."
+            "Write lgm.loo(lgm.reweight(idata)), or sample lgm.PseudoMarginal()."
         )
 
 

@@ -15,7 +15,8 @@ from pymc_lgm.drawn import trace_of
 
 __all__ = ["reweight"]
 
-NEEDED = ("log_evidence", "approximate_log_evidence")
+LABEL = "approximate_log_evidence"
+"""The statistic that labels an approximate chain."""
 
 
 def reweight(idata: Any, *, random_seed: RandomState = None) -> xr.DataTree:
@@ -48,7 +49,8 @@ def reweight(idata: Any, *, random_seed: RandomState = None) -> xr.DataTree:
     Raises
     ------
     ValueError
-        If the chain was not an approximate one, or has been reweighted before.
+        If the chain was not an approximate one, if another step moved variables that the densities
+        depend on, or if the trace has been reweighted before.
 
     Warns
     -----
@@ -80,18 +82,25 @@ def reweight(idata: Any, *, random_seed: RandomState = None) -> xr.DataTree:
     """
     tree = trace_of(idata)
     stats = tree["sample_stats"].to_dataset() if "sample_stats" in tree.children else xr.Dataset()
-    if missing := [name for name in NEEDED if name not in stats]:
+    if LABEL not in stats:
         raise ValueError(
-            f"The trace has no {' and no '.join(missing)} in its sample_stats: it is not from an "
+            f"The trace has no {LABEL} in its sample_stats: it is not from an "
             "approximate chain. Write pm.sample(step=lgm.papers.ApproximateMarginal()); any "
             "other chain of this package is exact as it is."
+        )
+    if "log_evidence" not in stats:
+        raise ValueError(
+            "The trace has no log_evidence in its sample_stats: another step moved variables that "
+            "the evidence or the prior of theta depends on, so no weights make the draws exact. "
+            "Let lgm.papers.ApproximateMarginal() move all variables, or sample the posterior "
+            "itself, lgm.PseudoMarginal()."
         )
     if "importance_ess" in tree["posterior"].attrs:
         raise ValueError(
             "The trace has been reweighted before: its draws are of the exact posterior, and "
             "weighing them again would make them wrong. Use it as it is."
         )
-    log_ratio = stats["log_evidence"] - stats["approximate_log_evidence"]
+    log_ratio = stats["log_evidence"] - stats[LABEL]
     if log_ratio.ndim != 2:
         raise ValueError(
             "Two steps of this trace report their evidence, but reweight() takes the trace of one."
@@ -100,8 +109,8 @@ def reweight(idata: Any, *, random_seed: RandomState = None) -> xr.DataTree:
     if np.isnan(log_ratio).any():
         chain, draw = np.argwhere(np.isnan(log_ratio.to_numpy()))[0]
         raise ValueError(
-            f"The evidence of draw {draw} of chain {chain} is NaN: no q was found there, since a "
-            "step of other variables has moved the covariance. Sample the posterior itself, "
+            f"The evidence of draw {draw} of chain {chain} is NaN: no q was found at its theta, or "
+            "all of its importance draws have a likelihood of zero. Sample the posterior itself, "
             "lgm.PseudoMarginal()."
         )
     # ArviZ expects log-likelihoods, the negatives of leave-one-out log weights.

@@ -881,6 +881,24 @@ def test_an_exact_chain_needs_no_correction(rng):
         lgm.reweight(trace)
 
 
+def test_no_weights_make_draws_exact_if_another_step_moves_variables(rng):
+    """The steps together leave neither the posterior nor q(y | theta) p(theta) invariant."""
+    with pm.Model():
+        scale = pm.HalfNormal("scale")
+        shift = pm.Normal("shift")
+        f = pm.Normal("f", 0.0, scale, shape=3)
+        pm.Bernoulli("y", logit_p=f + shift**3, observed=[0, 1, 0])
+        kwargs = {"n_importance": 4, "compile_kwargs": QUICK}
+        alone = lgm.papers.ApproximateMarginal(**kwargs).stats_dtypes[0]
+        beside = lgm.papers.ApproximateMarginal([f, scale], **kwargs).stats_dtypes[0]
+    assert alone.keys() - beside.keys() == {"log_evidence"}
+    trace = approximate_trace(rng.standard_normal((2, 50)))
+    del trace["sample_stats"]["log_evidence"]
+    with pytest.raises(ValueError, match=r"another step moved variables.*lgm.PseudoMarginal\(\)"):
+        lgm.reweight(trace)
+    assert "no weights make these draws exact" in str(lgm.report(trace))
+
+
 def test_the_exact_chain_begins_with_an_f_of_its_own_importance_draws():
     """Draws of a poor q in tuning are far out, and no exact draw would leave them soon."""
     (element,) = elements_of((lgm.PseudoMarginal, INDEPENDENT | {"n_importance": 2}), "counts")

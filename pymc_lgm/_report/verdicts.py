@@ -243,7 +243,10 @@ def _exactness(numbers: Numbers) -> Iterator[Verdict]:
         yield warning(
             "approximate",
             "These are draws on an approximate evidence, not of the exact posterior.",
-            "Run lgm.reweight(idata), and report on its result.",
+            "Run lgm.reweight(idata), and report on its result."
+            if "log_evidence" in numbers.stats
+            else "Sample the posterior itself, lgm.PseudoMarginal(): another step moved variables, "
+            "so no weights make these draws exact.",
         )
         return
     direct = 'Sample the posterior itself, lgm.PseudoMarginal(), or write approximation="ep".'

@@ -25,8 +25,15 @@ class ApproximateElement(samplers.Marginal):
 
     @property
     def stats(self) -> tuple[str, ...]:
-        """The statistics of `Marginal`, and the approximate evidence, from which weights follow."""
-        return (*super().stats, "approximate_log_evidence")
+        """The statistics of `Marginal`, and the approximate evidence, from which weights follow.
+
+        Without the estimated evidence if another step moves variables: the chain then leaves no
+        density invariant that is known, so that no weights make its draws exact.
+        """
+        own = super().stats
+        if not self.rests:
+            own = tuple(name for name in own if name != "log_evidence")
+        return (*own, "approximate_log_evidence")
 
     def _sample(
         self, rng: np.random.Generator, state: State, tuning: MarginalTuning, tune: bool
@@ -40,8 +47,8 @@ class ApproximateMarginal(Marginal):
 
     The chain leaves q(y | theta) p(theta) invariant: the evidence of the approximation q replaces
     that of the model ("MCMC EP" of the paper). The statistic ``approximate_log_evidence`` labels
-    the trace. `reweight` computes weights that make the draws exact. See
-    `pymc_lgm.targets.approximate_marginal`.
+    the trace. `reweight` computes weights that make the draws exact, unless another step moves
+    variables that the densities depend on. See `pymc_lgm.targets.approximate_marginal`.
 
     Parameters
     ----------
