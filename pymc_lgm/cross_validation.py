@@ -142,8 +142,8 @@ def leave_one_out(
     :math:`1 / p(y_k \mid y_{-k}, r, \theta)` take draws of :math:`(r, \theta)` from the posterior
     to the posterior without :math:`y_k`. They are exact for the model: the approximation only
     chooses the direction c. If the posterior of f is normal given theta, the density of a single
-    observation is :math:`p(y_k \mid y_{-k}, \theta)`, and no draw of f enters it. That of a group
-    is given r in any case.
+    observation is :math:`p(y_k \mid y_{-k}, \theta)`, and no draw of f enters it. The
+    density of a group is given r in any case.
 
     Parameters
     ----------
