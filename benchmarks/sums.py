@@ -2,11 +2,12 @@
 
     python benchmarks/sums.py [--quick] [--models trend_and_season ...] [--nuts pymc]
 
-Models as users of R-INLA, mgcv, brms and dlm write them, on simulated data: trend beside season,
-a level beside a coefficient that moves, a panel of autoregressions, a map beside an effect of a
-covariate, areas by time with an interaction, crossed effects, correlated slopes, a volatility with
-leverage, counts with extra zeros that have effects of their own, a mesh seen at points, and a
-process beside a series, effects and coefficients.
+Models as users of R-INLA, mgcv, brms and dlm write them, on simulated data: trend beside season, of
+counts and with normal errors, a level beside a coefficient that moves, a panel of autoregressions,
+a map beside an effect of a covariate, areas by time with an interaction, crossed effects,
+correlated slopes, of counts and with normal errors, a volatility with leverage, counts with extra
+zeros that have effects of their own, a mesh seen at points, and a process beside a series, effects
+and coefficients.
 
 Printed: the elements of x and of eta, non-zeros of the factor, the largest R-hat and the least bulk
 effective draws of all hyper-parameters and coefficients, seconds to make the step, seconds of
@@ -66,6 +67,18 @@ def trend_and_season(rng: np.random.Generator) -> None:
     trend = pm.GaussianRandomWalk("trend", sigma=s[0], init_dist=pm.Normal.dist(3, 2), shape=t.size)
     season = pm.AR("season", rho=-np.ones(11), sigma=s[1], init_dist=first, shape=t.size)
     pm.Poisson("y", pm.math.exp(trend + season + beta * law), observed=y)
+
+
+@model
+def trend_and_season_errors(rng: np.random.Generator) -> None:
+    t, law, _ = months(rng)
+    y = 10 + 0.5 * np.sin(t / 40) + np.cos(2 * np.pi * t / 12) - 0.5 * law
+    y += 0.3 * rng.standard_normal(t.size)
+    s, noise, beta = pm.HalfNormal("s", [0.3, 0.1]), pm.HalfNormal("noise", 1), pm.Normal("beta")
+    trend = lgm.gmrf.RandomWalk("trend", order=1, sigma=s[0], shape=t.size)
+    season = lgm.gmrf.Seasonal("season", period=12, sigma=s[1], shape=t.size)
+    level = pm.Normal("level", 10, 5)
+    pm.Normal("y", level + trend + season + beta * law, noise, observed=y)
 
 
 @model
@@ -166,6 +179,18 @@ def correlated_slopes(rng: np.random.Generator) -> None:
     b = pm.MvNormal("b", pm.Normal("mu", 0, 1, shape=2), chol=chol, shape=(groups, 2))
     y = rng.poisson(np.exp(u[g, 0] + u[g, 1] * x))
     pm.Poisson("y", pm.math.exp(b[g, 0] + b[g, 1] * x), observed=y)
+
+
+@model
+def correlated_slopes_errors(rng: np.random.Generator) -> None:
+    groups, n = 60, 600
+    g, x = np.repeat(np.arange(groups), 10), rng.standard_normal(n)
+    u = rng.multivariate_normal([0.5, 0.3], [[0.3, 0.1], [0.1, 0.1]], groups)
+    sd, noise = pm.HalfNormal.dist(1), pm.HalfNormal("noise", 1)
+    chol, *_ = pm.LKJCholeskyCov("chol", n=2, eta=2, sd_dist=sd)
+    b = pm.MvNormal("b", pm.Normal("mu", 0, 1, shape=2), chol=chol, shape=(groups, 2))
+    y = u[g, 0] + u[g, 1] * x + 0.5 * rng.standard_normal(n)
+    pm.Normal("y", b[g, 0] + b[g, 1] * x, noise, observed=y)
 
 
 @model

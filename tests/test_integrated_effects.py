@@ -130,10 +130,21 @@ def test_a_density_too_sharp_for_a_quadrature_keeps_its_effects(name):
     assert max(read.check(3).values()) < 1e-8
 
 
+def test_effects_of_normal_observations_stay():
+    """Their posterior is Gaussian as it is."""
+    read = lgm.read(with_noise(scaled, "normal"))
+    assert read.is_quadratic
+    assert "integrated out" not in repr(read)
+    assert max(read.check(3).values()) < 1e-8
+
+
 def error_of_evidence(make):
     """Largest error of log p(y, theta) beside brute force: observations are normal."""
     model = with_noise(make, "normal")
-    read = lgm.read(model)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "are_quadratic", lambda *_: False)
+        read = lgm.read(model)
+    assert "integrated out" in repr(read)
     brute, rng, start = Brute(model, read.latents), np.random.default_rng(3), model.initial_point()
     errors = []
     for _ in range(3):

@@ -61,7 +61,7 @@ from pymc_lgm.model.forms.base import (
 from pymc_lgm.model.forms.integrated import IntegratedEffects
 from pymc_lgm.model.hyperparameters import discrete_in
 from pymc_lgm.model.latents import Latent
-from pymc_lgm.model.log_concave import are_bent_slowly, are_log_concave
+from pymc_lgm.model.log_concave import are_bent_slowly, are_log_concave, are_quadratic
 from pymc_lgm.model.reads import MOST as MOST_READ
 from pymc_lgm.model.reads import Evaluation, joined, reads_of, reads_of_densities, sets_of
 from pymc_lgm.model.series import Series
@@ -349,6 +349,8 @@ class SumPredictor(Form):
         """ℓ of each element of eta, (E,); ``None`` if effects cannot be integrated out."""
         of_model = self._setting.reading.terms, self.cuts
         if not (are_log_concave(*of_model) and are_bent_slowly(*of_model)):
+            return None
+        if are_quadratic(*of_model):  # q is the posterior of f if they stay in x
             return None
         reading = [each for each in densities if self._eta in set(ancestors([each]))]
         values = {self._eta: np.zeros(self._first.size)} | self._setting.start
