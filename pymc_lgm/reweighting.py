@@ -81,6 +81,44 @@ def reweight(idata: Any, *, random_seed: RandomState = None) -> xr.DataTree:
     (200, True)
     """
     tree = trace_of(idata)
+    log_ratio = _log_ratio(tree)
+    # ArviZ expects log-likelihoods, the negatives of leave-one-out log weights.
+    pareto_k = float((-log_ratio).stack(sample=("chain", "draw")).azstats.psislw(dim="sample")[1])
+    if pareto_k > 0.7:
+        warnings.warn(
+            f"Pareto-k of the weights is {pareto_k:.2f}, above 0.7: the approximate posterior "
+            "misses a part of the exact one. Sample that directly, lgm.PseudoMarginal(), or use "
+            "approximation='ep' or more importance draws.",
+            stacklevel=2,
+        )
+    weights = np.exp(log_ratio.to_numpy() - log_ratio.to_numpy().max())
+    rng = get_random_generator(random_seed)
+    # Each chain is scaled by its own largest weight, so that a chain with small weights does not
+    # underflow.
+    chosen = xr.DataArray(
+        [_systematic(rng, np.exp(chain - chain.max())) for chain in log_ratio.to_numpy()],
+        dims=("chain", "draw"),
+    )
+    corrected = tree.copy()
+    for group in tree.children:
+        data = tree[group].to_dataset()
+        of_draws = {"chain", "draw"} <= set(data.dims)
+        if not of_draws or str(group).startswith(("prior", "warmup_")):
+            continue
+        if not all(data[dim].equals(log_ratio[dim]) for dim in ("chain", "draw")):
+            del corrected[group]  # its draws may differ from the resampled ones
+            continue
+        picked = data.isel(draw=chosen.assign_coords(chain=data["chain"]))
+        corrected[group] = xr.DataTree(picked.assign_coords(draw=data["draw"]))
+    corrected["posterior"].attrs |= {
+        "importance_ess": float(weights.sum() ** 2 / (weights**2).sum()),
+        "pareto_k": pareto_k,
+    }
+    return corrected
+
+
+def _log_ratio(tree: xr.DataTree) -> xr.DataArray:
+    """log p̃ − log q of each draw, (chain, draw); raise if no weights make the draws exact."""
     stats = tree["sample_stats"].to_dataset() if "sample_stats" in tree.children else xr.Dataset()
     if LABEL not in stats:
         raise ValueError(
@@ -113,39 +151,7 @@ def reweight(idata: Any, *, random_seed: RandomState = None) -> xr.DataTree:
             "all of its importance draws have a likelihood of zero. Sample the posterior itself, "
             "lgm.PseudoMarginal()."
         )
-    # ArviZ expects log-likelihoods, the negatives of leave-one-out log weights.
-    pareto_k = float((-log_ratio).stack(sample=("chain", "draw")).azstats.psislw(dim="sample")[1])
-    if pareto_k > 0.7:
-        warnings.warn(
-            f"Pareto-k of the weights is {pareto_k:.2f}, above 0.7: the approximate posterior "
-            "misses a part of the exact one. Sample that directly, lgm.PseudoMarginal(), or use "
-            "approximation='ep' or more importance draws.",
-            stacklevel=2,
-        )
-    weights = np.exp(log_ratio.to_numpy() - log_ratio.to_numpy().max())
-    rng = get_random_generator(random_seed)
-    # Each chain is scaled by its own largest weight, so that a chain with small weights does not
-    # underflow.
-    chosen = xr.DataArray(
-        [_systematic(rng, np.exp(chain - chain.max())) for chain in log_ratio.to_numpy()],
-        dims=("chain", "draw"),
-    )
-    corrected = tree.copy()
-    for group in tree.children:
-        data = tree[group].to_dataset()
-        of_draws = {"chain", "draw"} <= set(data.dims)
-        if not of_draws or str(group).startswith(("prior", "warmup_")):
-            continue
-        if not all(data[dim].equals(stats[dim]) for dim in ("chain", "draw")):
-            del corrected[group]  # its draws may differ from the resampled ones
-            continue
-        picked = data.isel(draw=chosen.assign_coords(chain=data["chain"]))
-        corrected[group] = xr.DataTree(picked.assign_coords(draw=data["draw"]))
-    corrected["posterior"].attrs |= {
-        "importance_ess": float(weights.sum() ** 2 / (weights**2).sum()),
-        "pareto_k": pareto_k,
-    }
-    return corrected
+    return log_ratio
 
 
 def _systematic(rng: np.random.Generator, weights: np.ndarray) -> np.ndarray:
