@@ -55,13 +55,15 @@ def evidence_of_groups(s: float, noise: float) -> float:
     return float(multivariate_normal.logpdf(y, cov=cov) - log_sizes.sum())
 
 
+@pytest.mark.slow
+@pytest.mark.fast("True")
 @pytest.mark.parametrize("is_sparse", [True, False])
 def test_the_evidence_is_exact(is_sparse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a sum of effects: with two observed variables, one of which is lognormal."""
     monkeypatch.setattr("pymc_lgm.model.forms.sum._is_cheaper", lambda *_, **__: is_sparse)
     with groups():
         step = lgm.PseudoMarginal(compile_kwargs=QUICK)
-        idata = pm.sample(30, tune=60, chains=1, step=step, random_seed=1, progressbar=False)
+        idata = pm.sample(15, tune=30, chains=1, step=step, random_seed=1, progressbar=False)
     assert (step.plan.approximation, step.plan.sites) == ("laplace", "exact")
     stats, posterior = idata["sample_stats"], idata["posterior"]
     assert float(stats["log_evidence_sd"].max()) < 1e-10
