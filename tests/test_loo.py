@@ -606,6 +606,20 @@ def test_a_normal_variable_may_be_named_as_a_hyperparameter():
     np.testing.assert_allclose(terms["constant"], rise, atol=1e-12)
 
 
+def test_a_variable_with_missing_values_has_its_name():
+    """PyMC calls what was observed of it y_observed."""
+    with pm.Model() as model:
+        u = pm.Normal("u", 0.0, 1.0, shape=3)
+        with pytest.warns(pm.exceptions.ImputationWarning):
+            pm.Normal("y", u, 1.0, observed=np.array([0.3, np.nan, -0.2]))
+    draws = {"u": np.zeros((1, 4, 3)), "y_unobserved": np.zeros((1, 4, 1))}
+    idata = az.from_dict({"posterior": draws})
+    by_name, by_part = (lgm.terms(idata, model=model, var_name=y) for y in ("y", "y_observed"))
+    assert by_name.identical(by_part)
+    with pytest.raises(ValueError, match="name one of them, as in var_name='y_observed'"):
+        lgm.terms(idata, model=model, var_name="z")
+
+
 @pytest.mark.parametrize("read", [lgm.read, lgm.PseudoMarginal])
 def test_the_only_process_is_no_hyperparameter(read):
     """Its name in theta= was passed over in silence."""

@@ -100,6 +100,8 @@ def _chosen(model: pm.Model, lgm: LatentGaussianModel, var_name: str | None) -> 
     """The observed variable that is named, or the only one that reads f."""
     observed = {str(rv.name): rv for rv in model.observed_RVs}
     names = [name for name in lgm.likelihood_names if name in observed]
+    if f"{var_name}_observed" in names:  # PyMC has split off the missing values of ``var_name``
+        var_name = f"{var_name}_observed"
     if var_name not in names and (var_name is not None or len(names) != 1):
         raise ValueError(
             f"Observed variables that depend on {lgm.latent!r} are {names}: name one of them, as "
