@@ -142,7 +142,7 @@ class LatentGaussianModel(ModelFunctions):
 
         The comparison covers log p(theta), the likelihood, and the mean and covariance of f: see
         `pymc_lgm.model.check`. Each step already makes it at two points of the prior when it is
-        constructed, and at seven draws of each chain's tuning and six after it. Call this method to
+        constructed, and at four draws of each chain's tuning and six after it. Call this method to
         see the differences.
 
         Parameters
