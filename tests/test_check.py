@@ -287,7 +287,7 @@ def test_an_impossible_point_need_not_have_a_density() -> None:
 def test_rounding_errors_of_a_density_are_not_a_misreading(monkeypatch: pytest.MonkeyPatch) -> None:
     """1 - sigmoid(x) has one digit at x = 36, which tiny changes of x do not show.
 
-    If the density of a draw has no correct digit, the error has a sentence of its own.
+    At a draw whose density has no correct digit, the message says that it is lost in rounding.
     """
     with pm.Model() as model:
         b = pm.Normal("b", 0, pm.HalfCauchy("s", 5), shape=2)

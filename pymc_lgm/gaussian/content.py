@@ -1,7 +1,7 @@
 """Objects that are equal if their arrays are equal.
 
-Operations that hold them are then equal, too. A compiled model is found again by a hash, which
-contains the representations of its operations.
+Two operations that hold such objects are then equal, too. A compiled model is found in the cache by
+a hash of its operations' representations.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class FieldRV(RandomVariable):
     Attributes
     ----------
     rank : int
-        Number of standard normal numbers of which a draw is made.
+        Number of standard normal numbers that a draw takes.
     shape : tuple of int
         Shape of a draw.
     """

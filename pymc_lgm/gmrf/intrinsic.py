@@ -62,7 +62,8 @@ class IntrinsicRV(FieldRV):
     __props__ = ("name", "signature", "dtype", "inplace", "structure")
 
     def __init__(self, structure: Structure, signature: str, **kwargs: Any):
-        self.structure, self.rank = structure, structure.rank
+        self.structure = structure
+        self.rank = structure.rank
         super().__init__(signature=signature, **kwargs)
         self.shape = tuple(int(length) for length in self.output_sig)
 

@@ -47,7 +47,9 @@ class MaternRV(FieldRV):
     __props__ = ("name", "signature", "dtype", "inplace", "mesh")
 
     def __init__(self, mesh: Mesh, signature: str, **kwargs: Any):
-        self.mesh, self.rank, self.shape = mesh, mesh.n, (mesh.n,)
+        self.mesh = mesh
+        self.rank = mesh.n
+        self.shape = (mesh.n,)
         super().__init__(signature=signature, **kwargs)
 
     @classmethod

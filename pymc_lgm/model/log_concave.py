@@ -188,11 +188,7 @@ def are_quadratic(terms: Sequence[Variable], frontier: Collection[Variable]) -> 
     terms, frontier
         As in `are_log_concave`.
     """
-    return all(
-        expectation_of(term) is None
-        and _is_declared(term, frontier, "is_quadratic", KINDS_OF_QUADRATIC)
-        for term in _reading(terms, frontier)
-    )
+    return _are_declared(terms, frontier, "is_quadratic", KINDS_OF_QUADRATIC)
 
 
 def are_softmaxes(terms: Sequence[Variable], frontier: Collection[Variable]) -> bool:
@@ -203,9 +199,18 @@ def are_softmaxes(terms: Sequence[Variable], frontier: Collection[Variable]) -> 
     terms, frontier
         As in `are_log_concave`.
     """
+    return _are_declared(terms, frontier, "is_softmax", KINDS_OF_SOFTMAX)
+
+
+def _are_declared(
+    terms: Sequence[Variable],
+    frontier: Collection[Variable],
+    says: str,
+    table: Mapping[type, Parameters],
+) -> bool:
+    """Whether all log densities that read f are declared to be of a kind; an expectation is not."""
     return all(
-        expectation_of(term) is None
-        and _is_declared(term, frontier, "is_softmax", KINDS_OF_SOFTMAX)
+        expectation_of(term) is None and _is_declared(term, frontier, says, table)
         for term in _reading(terms, frontier)
     )
 

@@ -28,6 +28,9 @@ __all__ = ["SMMALA", "SMMALAInfo", "metric", "smmala"]
 FLOOR = 1e-6
 """Smallest eigenvalue of a metric: the widest proposal has standard deviation 1000 ε."""
 
+STEP = 1e-4
+"""Step of central differences in theta, which err by the third derivative times 2e-9."""
+
 
 class SMMALAInfo(NamedTuple):
     """Statistics of one proposal."""
@@ -124,15 +127,15 @@ def metric(target: Target, at: State) -> Array:
         G_jk = ½ tr(K⁻¹ ∂_jK K⁻¹ ∂_kK) + ∂_jmᵀ K⁻¹ ∂_km
              = tr(D_j D_k) + tr(D_j D_kᵀ) + (L⁻¹ ∂_jm)ᵀ (L⁻¹ ∂_km).
 
-    Derivatives are central differences with a step of 1e-4, which have errors of about 1e-8 by the
-    third derivative. A metric need not be exact to be valid, and a prior then needs no derivatives
-    of L. For each component of theta the target is evaluated twice. G is NaN if it has no density
-    at one of these points.
+    Derivatives are central differences with a step of `STEP`. A metric need not be exact to be
+    valid, and a prior then needs no derivatives of L. For each component of theta the target is
+    evaluated twice. G is NaN if it has no density at one of these points.
     """
-    theta, prior = at.theta, at.prior
+    theta = at.theta
+    prior = at.prior
     # The same target, from where a theta_j that does not enter K shares its factor.
     target = replace(target, state=at)
-    steps = 1e-4 * np.maximum(1.0, np.abs(theta))
+    steps = STEP * np.maximum(1.0, np.abs(theta))
     near: list[tuple[State, State]] = []
     for h in np.diag(steps):
         ahead, behind = (target.evaluate(there)[1] for there in (theta + h, theta - h))
