@@ -34,6 +34,10 @@ CENSORED = np.array([0.7, 0.7, 1.3, 2.0, 5.0, 5.0])
 
 CONCAVE: dict[str, tuple[Any, Any]] = {
     "normal": (pm.Normal.dist(2.0 * f - 1.0, free), POSITIVE),
+    "multivariate normal": (
+        pm.MvNormal.dist(2.0 * ROWS - 1.0, cov=np.eye(3) + free),
+        POSITIVE.reshape((2, 3)),
+    ),
     "volatility": (pm.Normal.dist(0.0, pt.exp(f / 2)), POSITIVE),
     "precision": (pm.Normal.dist(0.0, tau=pt.exp(f)), POSITIVE),
     "lognormal": (pm.LogNormal.dist(f, free), POSITIVE),
@@ -94,6 +98,7 @@ BENT: dict[str, Any] = {
     "Cauchy errors": pm.Cauchy.dist(f, free),
     "mean and scale": pm.Normal.dist(f, pt.exp(f[::-1])),
     "a square": pm.Normal.dist(f**2, free),
+    "a covariance that f moves": pm.MvNormal.dist(ROWS, cov=pt.diag(pt.exp(f[:3]))),
     "a rate that is affine": pm.Poisson.dist(f),
     "a probability beside zero": pm.Bernoulli.dist(0.1 + 0.8 * pm.math.sigmoid(f)),
     "censored, by a scale of two signs": pm.Censored.dist(pm.Normal.dist(0, pt.exp(f)), 0.7, 5.0),
@@ -135,7 +140,7 @@ def test_what_is_quadratic_is_declared() -> None:
     """Third differences are 0 of those, and not of the logistic distribution."""
     everything = {name: rv for name, (rv, _) in CONCAVE.items()} | BENT
     found = {name for name, rv in everything.items() if are_quadratic([rv], [f])}
-    assert found == {"normal", "lognormal"}
+    assert found == {"normal", "lognormal", "multivariate normal"}
     x, step = np.random.default_rng(0).standard_normal((2, 6))
     for name in (*found, "logistic"):
         rv, observed = CONCAVE[name]

@@ -43,6 +43,21 @@ def process(y: Any = Y) -> pm.Model:
     return model
 
 
+def pairs(y: Any = Y) -> pm.Model:
+    """Pairs of observations with correlated errors, each of which reads two effects."""
+    with pm.Model() as model:
+        s, noise = pm.HalfNormal("s", 1.0, shape=2), pm.HalfNormal("noise", 1.0)
+        means = pm.math.stack([pm.Normal(name, 0.0, s[k], shape=5) for k, name in enumerate("uv")])
+        cov = noise**2 * np.array([[1.0, 0.6], [0.6, 1.0]])
+        pm.MvNormal("y", means.T, cov=cov, observed=pm.Data("data", y.reshape((5, 2))))
+    return model
+
+
+def evidence_of_pairs(s: Any, noise: float) -> float:
+    cov = np.diag(s**2) + noise**2 * np.array([[1.0, 0.6], [0.6, 1.0]])
+    return float(multivariate_normal.logpdf(Y.reshape((5, 2)), cov=cov).sum())
+
+
 def evidence_of_groups(s: float, noise: float) -> float:
     rows = np.zeros((13, 5))
     rows[np.arange(10), GROUP] = 1.0
@@ -56,27 +71,33 @@ def evidence_of_groups(s: float, noise: float) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.fast("True")
+@pytest.mark.fast("groups-evidence_of_groups-True")
 @pytest.mark.parametrize("is_sparse", [True, False])
-def test_the_evidence_is_exact(is_sparse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a sum of effects: with two observed variables, one of which is lognormal."""
+@pytest.mark.parametrize(
+    ("build", "evidence"), [(groups, evidence_of_groups), (pairs, evidence_of_pairs)]
+)
+def test_the_evidence_is_exact(
+    build: Any, evidence: Any, is_sparse: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a sum of effects: two observed variables, one lognormal; and correlated pairs."""
     monkeypatch.setattr("pymc_lgm.model.forms.sum._is_cheaper", lambda *_, **__: is_sparse)
-    with groups():
+    with build():
         step = lgm.PseudoMarginal(compile_kwargs=QUICK)
         idata = pm.sample(15, tune=60, chains=1, step=step, random_seed=1, progressbar=False)
     assert (step.plan.approximation, step.plan.sites) == ("laplace", "exact")
     stats, posterior = idata["sample_stats"], idata["posterior"]
     assert float(stats["log_evidence_sd"].max()) < 1e-10
     assert float(stats["mode_iterations"].max()) == 1.0
-    # Dense: the factors of K, of K + W⁻¹, and of the law of u and b given f.
-    assert float(stats["cubic_ops"].max()) == (1.0 if is_sparse else 3.0)
+    if build is groups:
+        # Dense: the factors of K, of K + W⁻¹, and of the law of u and b given f.
+        assert float(stats["cubic_ops"].max()) == (1.0 if is_sparse else 3.0)
     thetas = zip(posterior["s"].values[0], posterior["noise"].values[0], strict=True)
-    exact = [evidence_of_groups(s, noise) for s, noise in thetas]
+    exact = [evidence(s, noise) for s, noise in thetas]
     np.testing.assert_allclose(stats["log_evidence"].values[0], exact, atol=1e-8)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("build", [groups, process])
+@pytest.mark.parametrize("build", [groups, process, pairs])
 def test_the_tuned_default_leaves_the_joint_law_unchanged(build: Any) -> None:
     model = build()
     with reading_once(compiled=True):

@@ -57,6 +57,15 @@ KNOWN: dict[str, tuple[Any, list[list[int]]]] = {
     "chosen": (pt.switch(f[:2] > 0, f[2:4], 0.0), [[0, 2], [1, 3]]),
     "filled": (pt.zeros_like(f[:2]) + theta[0], [[], []]),
     "its length": (theta[0] * f.shape[0], [[]]),
+    "an operation for each row": (
+        pt.linalg.solve(np.eye(3)[None], ROWS, b_ndim=1),
+        [[0, 1, 2]] * 3 + [[3, 4, 5]] * 3,
+    ),
+    "a number for each row": (pt.linalg.det(f[:2, None, None]), [[0], [1]]),
+    "a matrix for all rows": (
+        pt.linalg.solve(pt.diag(f[:2]), np.ones((2, 2)), b_ndim=1),
+        [[0, 1]] * 4,
+    ),
     "no rule": (pt.linalg.inv(pt.diag(f[:2])), [[0, 1]] * 4),
 }
 

@@ -76,7 +76,7 @@ def laplace(
     of_start = log_likelihood, g, W, _ = likelihood(f)
     posterior = None
     if math.isfinite(log_likelihood) and np.isfinite(g).all() and is_finite(W):
-        posterior = prior.condition(nonnegative(W))
+        posterior = prior.condition(nonnegative(W, singular=prior.allows_negative_sites))
     overshot = True
     if posterior is not None:
         # Here f is known but its a is not, so the step cannot be halved.
@@ -105,7 +105,7 @@ def laplace(
         if converged or iterations >= max_iterations:
             break
         if remaining > 0.25 * before:
-            posterior = prior.condition(nonnegative(W))
+            posterior = prior.condition(nonnegative(W, singular=prior.allows_negative_sites))
             if posterior is None:
                 return None
             iterations += 1

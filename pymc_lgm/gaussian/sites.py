@@ -189,10 +189,11 @@ def diagonal(W: Precision) -> Array:
     return W.diagonal(W.values) if isinstance(W, SiteBlocks) else W
 
 
-def nonnegative(W: Precision) -> Precision:
-    """W with negative values replaced by 0; blocks are made positive definite."""
+def nonnegative(W: Precision, *, singular: bool = False) -> Precision:
+    """W with negative values replaced by 0; blocks are positive definite unless ``singular``."""
     if isinstance(W, SiteBlocks):
-        return W.at_least(max(SINGULAR * np.abs(W.values).max(), TINY), np.ones(W.n))
+        least = 0.0 if singular else max(SINGULAR * np.abs(W.values).max(), TINY)
+        return W.at_least(least, np.ones(W.n))
     return np.maximum(W, 0.0)
 
 

@@ -65,6 +65,7 @@ CHANCE = tuple((kind,) for kind in PROBABILITIES)
 LOG_CONCAVE: dict[Any, Parameters] = {
     pm.Normal: LOCATION + SCALE,
     pm.LogNormal: LOCATION + SCALE,
+    pm.MvNormal: LOCATION,
     pm.Laplace: LOCATION + SCALE,
     pm.Logistic: LOCATION,
     pm.Gumbel: LOCATION,
@@ -115,7 +116,7 @@ SHARP = (pm.Laplace, pm.Logistic, pm.Gumbel, pm.Weibull)
 jumps. A quadrature with a few nodes per unit errs by 0.6 nats for a `pymc.Logistic` with scale 0.1,
 and by 0.1 for a `pymc.Laplace` with scale 0.5."""
 
-QUADRATIC: dict[Any, Parameters] = {pm.Normal: LOCATION, pm.LogNormal: LOCATION}
+QUADRATIC: dict[Any, Parameters] = dict.fromkeys((pm.Normal, pm.LogNormal, pm.MvNormal), LOCATION)
 """The same for densities whose logarithm is quadratic in f."""
 
 OF_SOFTMAX: dict[Any, Parameters] = {

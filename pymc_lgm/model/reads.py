@@ -21,6 +21,7 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import MakeVector
+from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce, Elemwise
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import All, Dot, Sum
@@ -397,6 +398,8 @@ class _Walk:
             return [self._along(node.inputs[0], op.axis, keep=True)]
         if isinstance(core_of(op), Dot):
             return [self._product(node)]
+        if isinstance(op, Blockwise):
+            return self._blockwise(node)
         return self._everything(node)
 
     def _moved(self, node: Any, count: int) -> list[Reads]:
@@ -473,6 +476,20 @@ class _Walk:
         of_columns = np.arange(int(np.prod(right))).reshape(right)[..., None, :]
         of_rows, of_columns = np.broadcast_arrays(of_rows, of_columns)
         return rows.take(of_rows).beside(columns.take(of_columns))
+
+    def _blockwise(self, node: Any) -> list[Reads]:
+        """The reads of an operation that is repeated along the first axes of its inputs."""
+        batch = node.op.batch_ndim(node)
+        shapes = [self._at.shape(v) for v in node.inputs]
+        left = np.broadcast_shapes(*(shape[:batch] for shape in shapes))
+        each = Reads.nothing(int(np.prod(left, dtype=np.intp)), self._n, self._most)
+        for v, shape in zip(node.inputs, shapes, strict=True):
+            own = np.arange(int(np.prod(shape[:batch], dtype=np.intp))).reshape(shape[:batch])
+            inner = self._along(v, range(batch, len(shape)), keep=False)
+            each = each.beside(inner.take(np.broadcast_to(own, left)))
+        numbers = np.arange(each.many.size)
+        sizes = [int(np.prod(self._at.shape(v)[batch:], dtype=np.intp)) for v in node.outputs]
+        return [each.take(np.repeat(numbers, size)) for size in sizes]
 
     def _by_constant(self, A: Array, v: Variable, *, transposed: bool = False) -> Reads:
         """The reads of A v, or (A vᵀ)ᵀ, for a constant A: its zeros read nothing."""
