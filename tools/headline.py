@@ -48,7 +48,11 @@ def table(series: list[Row]) -> str:
     return "\n".join(f"| {' | '.join(texts)} |" for texts in lines)
 
 
+CONVERGED = 1.05
+"""Largest R-hat of chains whose ratio is more than an indication."""
+
 COMPARED = (
+    ("sum of terms", "sums", ("model", "eta"), ("default", "nutpie")),
     ("time series", "series", ("problem", "n"), ("default", "nutpie")),
     ("map of areas", "areas_nuts", ("field", "n"), ("default", "nutpie")),
     ("normal noise", "gaussian", ("n",), ("exact", "pymc")),
@@ -72,17 +76,21 @@ def overview(tables: dict[str, list[Row]]) -> str:
                 f"| {n} | {_times(least)} to {_times(most)} |"
             )
     for kind, file, keys, (ours, theirs) in COMPARED:
-        rates = {
-            (row["sampler"], *(row[key] for key in keys)): float(row["ESS/s"])
-            for row in tables[file]
-        }
-        for (sampler, *key), rate in rates.items():
-            if sampler == ours and (theirs, *key) in rates:
-                times = rate / rates[theirs, *key]
+        rows = {(row["sampler"], *(row[key] for key in keys)): row for row in tables[file]}
+        for (sampler, *key), row in rows.items():
+            if sampler == ours and (theirs, *key) in rows:
                 *data, n = key
                 name = DATA.get((*data, n), *data or ["simulated"])
-                lines.append(f"| {kind} | {name} | {n} | {times:.{0 if times > 10 else 1}f} |")
+                times = _ratio(row, rows[theirs, *key])
+                lines.append(f"| {kind} | {name.replace('_', ' ')} | {n} | {times} |")
     return "\n".join(lines)
+
+
+def _ratio(ours: Row, theirs: Row) -> str:
+    """How many times the effective draws per second; in parentheses if NUTS has not converged."""
+    rates = [float(row["ESS"]) / float(row.get("sampled, s") or row["s"]) for row in (ours, theirs)]
+    times = f"{rates[0] / rates[1]:.{0 if rates[0] > 10 * rates[1] else 1}f}"
+    return times if float(theirs["R-hat"].rstrip("!")) <= CONVERGED else f"({times})"
 
 
 def peers() -> str:
@@ -112,6 +120,9 @@ DATA = {
     ("icar", "1921"): "census tracts of New York",
     ("counts", "1000"): "simulated counts",
     ("volatility", "500"): "simulated returns",
+    ("space_time_independent", "432"): "space by time, independent",
+    ("trend_and_season_errors", "192"): "trend and season, normal errors",
+    ("correlated_slopes_errors", "600"): "correlated slopes, normal errors",
     ("coal", "100"): "coal-mining disasters",
 }
 """What the keys of a file mean."""
