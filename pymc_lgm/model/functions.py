@@ -331,12 +331,18 @@ class ModelFunctions:
         """
         if self._site_index is None:
             raise ValueError(refusals.does_not_split(self.likelihood_names, self.latent))
-        elements, index = self.likelihood.elements(rows, theta), self._site_index
+        elements, sums = self.likelihood.elements(rows, theta), self._sums_of_elements
+        return elements if sums is None else np.ascontiguousarray((sums @ elements.T).T)
+
+    @cached_property
+    def _sums_of_elements(self) -> csr_array | None:
+        """The matrix that adds elements of a log density by site; ``None`` for the identity."""
+        index = self._site_index
+        assert index is not None
         count = self.n if self.sets is None else len(self.sets)
         if np.array_equal(index, np.arange(count)):
-            return elements
-        sums = csr_array((np.ones(index.size), (index, np.arange(index.size))), (count, index.size))
-        return np.ascontiguousarray((sums @ elements.T).T)
+            return None
+        return csr_array((np.ones(index.size), (index, np.arange(index.size))), (count, index.size))
 
     @property
     def element_sites(self) -> NDArray[np.intp] | None:
