@@ -194,6 +194,19 @@ def correlated_slopes_errors(rng: np.random.Generator) -> None:
 
 
 @model
+def two_responses(rng: np.random.Generator) -> None:
+    groups, n = 60, 600
+    g, x = np.repeat(np.arange(groups), 10), rng.standard_normal(n)
+    eta = 1 + 0.3 * x[:, None] + 0.5 * rng.standard_normal((groups, 2))[g]
+    y = eta + rng.standard_normal((n, 2)) @ [[0.8, 0.4], [0.0, 0.7]]
+    b, beta = pm.Normal("b", 0, 2, shape=2), pm.Normal("beta", 0, 1, shape=2)
+    of_sd = pm.HalfNormal.dist(1, shape=2)
+    chol, _, _ = pm.LKJCholeskyCov("errors", n=2, eta=2, sd_dist=of_sd, compute_corr=True)
+    u = pm.Normal("u", 0, pm.HalfNormal("sd", 1, shape=2), shape=(groups, 2))
+    pm.MvNormal("y", b + x[:, None] * beta + u[g], chol=chol, observed=y)
+
+
+@model
 def leverage(rng: np.random.Generator) -> None:
     n, h = 300, np.zeros(301)
     noise = rng.standard_normal((2, n))
