@@ -207,6 +207,13 @@ def coupled_likelihood() -> None:
     lgm.PseudoMarginal(compile_kwargs=QUICK)
 
 
+@refused("'y' joins more than 12 elements of 'f'", "a pm.AR for example", r"lgm.ExactMarginal\(\)")
+def correlated_errors() -> None:
+    f = pm.MvNormal("f", np.zeros(13), np.eye(13))
+    pm.MvNormal("y", f, cov=0.5 + 0.5 * np.eye(13), observed=np.ones(13))
+    lgm.PseudoMarginal(compile_kwargs=QUICK)
+
+
 @refused("'smooth' joins more than 12 elements", r"latent_move='smmala' approximates", slow=True)
 def coupled_potential() -> None:
     f = pm.MvNormal("f", np.zeros(13), np.eye(13))

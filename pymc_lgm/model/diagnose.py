@@ -122,13 +122,22 @@ def _explain_likelihood(model: ModelFunctions, theta: Array, f: Array, where: st
 def refuse_large_sets(model: ModelFunctions, what: str) -> None:
     """Raise if observations join too many f_i for the blocks of a Gaussian approximation."""
     if model.coupled is not None and model.sets is None:
+        instead = (
+            "If it has a product exp(a) * exp(b), write exp(a + b), of which an observation reads "
+            "one element. Otherwise write lgm.ASIS(), lgm.EllipticalSlice() or lgm.LatentHMC()."
+        )
+        if model.is_quadratic:
+            instead = (
+                "Its errors are Gaussian: write them as a latent variable, a pm.AR for example, "
+                "and observe the sum with a small independent error; or observe "
+                "pm.MvNormal(mean, cov=covariance of the means + covariance of the errors), and "
+                "write lgm.ExactMarginal()."
+            )
         raise ValueError(
             f"The log density of {model.coupled!r} joins more than {MOST} elements of "
             f"{model.latent!r}, or elements of a series or of areas. {what} approximates "
             "p(f | y) by a block for each set of elements that observations join, and needs the "
-            "sets to be small. If it has a product exp(a) * exp(b), write exp(a + b), of which an "
-            "observation reads one element. Otherwise write lgm.ASIS(), lgm.EllipticalSlice() or "
-            "lgm.LatentHMC()."
+            f"sets to be small. {instead}"
         )
 
 

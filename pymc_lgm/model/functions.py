@@ -86,7 +86,9 @@ class ModelFunctions:
         self._data = {
             str(rv.name): model.rvs_to_values[rv] for rv in rvs if rv in model.observed_RVs
         }
-        self.latent: str = " + ".join(str(rv.name) for rv in rvs)
+        # PyMC calls a whitened process f_rotated_, and its users f.
+        names = [str(rv.name).removesuffix("_rotated_") for rv in rvs]
+        self.latent: str = " + ".join(names)
         self.is_one_vector = reading.is_one_vector
         self.theta_names: tuple[str, ...] = tuple(v.name for v in theta)
         self.missing: tuple[str, ...] = tuple(model.rvs_to_values[v].name for v in reading.missing)

@@ -118,7 +118,7 @@ class Facts:
         form, joins = model.form, model.sets is not None
         concave = model.is_log_concave
         return cls(
-            latents=tuple(name.removesuffix("_rotated_") for name in model.latent.split(" + ")),
+            latents=tuple(model.latent.split(" + ")),
             likelihoods=model.likelihood_names,
             n=model.n,
             p=model.p,
