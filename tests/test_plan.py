@@ -51,6 +51,7 @@ FACTS = {
     "opaque prior": OPAQUE_PRIOR,
     "no theta": NO_THETA,
     "errors": ERRORS,
+    "sum, one number": replace(SUM, splits=False),
     "sum with errors": replace(SUM, is_quadratic=True),
     "classes with errors": replace(CLASSES, is_quadratic=True),
 }
@@ -71,6 +72,7 @@ TABLE = {
     "sum": "ep predicted transport 2 tuned emulator survey posterior True",
     "sum of many": "ep predicted transport 2 tuned nuts None posterior True",
     "one number": "laplace predicted None 8 tuned emulator metropolis posterior True",
+    "sum, one number": "laplace predicted None 8 tuned emulator survey posterior True",
     "opaque prior": "ep predicted copula 8 tuned metropolis None posterior True",
     "no theta": "ep predicted copula 8 tuned emulator metropolis posterior True",
     "errors": "laplace exact None 2 cached emulator metropolis None False",

@@ -108,6 +108,23 @@ def test_the_tuned_default_leaves_the_joint_law_unchanged(build: Any) -> None:
     assert test.pvalue > 1e-4
 
 
+def test_a_sum_whose_density_does_not_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A potential that reads two pairs of predictors at once: importance draws are not bent."""
+    monkeypatch.setattr("pymc_lgm.model.forms.sum._is_cheaper", lambda *_, **__: True)
+    precision = np.linalg.inv([[1.0, 0.6], [0.6, 1.0]])
+    with pm.Model():
+        s = pm.HalfNormal("s", 1.0, shape=2)
+        means = pm.math.stack([pm.Normal(name, 0.0, s[k], shape=5) for k, name in enumerate("uv")])
+        errors = Y.reshape((5, 2)) - means.T
+        pm.Potential("y", -0.5 * (pm.math.dot(errors, precision) * errors).sum(axis=1))
+        step = lgm.PseudoMarginal(compile_kwargs=QUICK)
+        idata = pm.sample(15, tune=60, chains=1, step=step, random_seed=1, progressbar=False)
+    assert (step.plan.approximation, step.plan.skewness) == ("laplace", None)
+    constant = 5.0 * (np.log(2.0 * np.pi) - 0.5 * np.linalg.slogdet(precision)[1])
+    exact = [evidence_of_pairs(s, 1.0) + constant for s in idata["posterior"]["s"].values[0]]
+    np.testing.assert_allclose(idata["sample_stats"]["log_evidence"].values[0], exact, atol=0.3)
+
+
 def test_f_moves_although_there_is_no_theta() -> None:
     """With a pair of importance draws it had two values in a whole chain."""
     with pm.Model() as errors:

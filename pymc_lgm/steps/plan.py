@@ -531,9 +531,11 @@ def _skewness(facts: Facts, options: Options, approximation: str, sites: str) ->
     asked = options.importance.copula
     obstacle = None
     exact = _is_exact(facts, options)
-    bends = facts.has_transport and not exact
+    bends = facts.has_transport and facts.splits and not exact
     if exact:
         obstacle = f"{_why_close(facts, options)}."
+    elif not facts.splits:
+        obstacle = "A correction needs densities that are split over the elements of f."
     elif options.sampler == "ApproximateMarginal":
         obstacle = "The draws of an approximate chain are those of q."
     elif sites != "predicted":
