@@ -149,14 +149,12 @@ def refuse_no_curvature(model: ModelFunctions, instead: str) -> None:
     )
 
 
-def no_approximation(model: ModelFunctions, theta: Array, approximation: str) -> str:
+def no_approximation(model: ModelFunctions, theta: Array, search: str, instead: str) -> str:
     """Return the message for a search for q that fails at the starting point."""
-    other = "ep" if approximation == "laplace" else "laplace"
     return (
         f"No Gaussian approximation of {model.latent!r} was found at the starting point, "
-        f"{_show_theta(model, theta)}: the search ({approximation!r}) met values that "
-        "are not finite. Start elsewhere, as in pm.sample(initvals={...}), or write "
-        f"lgm.PseudoMarginal(approximation={other!r}) or lgm.ASIS()."
+        f"{_show_theta(model, theta)}: the search ({search!r}) met values that "
+        f"are not finite. Start elsewhere, as in pm.sample(initvals={{...}}), or write {instead}."
     )
 
 
