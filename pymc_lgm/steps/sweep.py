@@ -23,6 +23,7 @@ from pymc_lgm.steps.options import (
     positive,
     public_name,
     refuse_no_metric,
+    refuse_no_way_out,
 )
 
 __all__ = ["Sweep"]
@@ -191,6 +192,7 @@ class Sweep(LatentGaussianStep):
 
     @override
     def _begin(self, state: State) -> None:
+        refuse_no_way_out(self.elements[0], state, self.lgm, "latent_move='slice'")
         # Theta would stay where it is in every draw, and no statistic would say why.
         if self.lgm.p > 0 and not any(each.has_target(state) for each in self.theta_elements):
             search = " or ".join(self.parameterizations)
