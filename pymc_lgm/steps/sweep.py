@@ -179,7 +179,8 @@ class Sweep(LatentGaussianStep):
         self.theta_elements = [
             samplers.Theta(name, kind(**given)) for name in self.parameterizations
         ]
-        elements: list[samplers.Element] = [self._move_of_f()]
+        self.latent_element = self._move_of_f()
+        elements: list[samplers.Element] = [self.latent_element]
         self._refuse_no_derivatives(kind)
         if model.p > 0:
             elements += self.theta_elements * self.theta_repeats
@@ -192,7 +193,7 @@ class Sweep(LatentGaussianStep):
 
     @override
     def _begin(self, state: State) -> None:
-        refuse_no_way_out(self.elements[0], state, self.lgm, "latent_move='slice'")
+        refuse_no_way_out(self.latent_element, state, self.lgm, "latent_move='slice'")
         # Theta would stay where it is in every draw, and no statistic would say why.
         if self.lgm.p > 0 and not any(each.has_target(state) for each in self.theta_elements):
             search = " or ".join(self.parameterizations)
