@@ -675,6 +675,19 @@ def test_what_a_discrete_variable_switches_is_a_hyperparameter():
         latents_of(switched, latent=["f", "level"])
 
 
+def test_only_what_a_discrete_variable_multiplies_is_a_hyperparameter():
+    """The effects beside it were hyper-parameters, too, and the model was refused."""
+    with pm.Model() as model:
+        on, slope = pm.Bernoulli("on", 0.5, shape=4), pm.Normal("slope")
+        effect = pm.Normal("effect", 0, pm.HalfNormal("s"), shape=2)
+        rate = pm.math.exp(effect[np.array([0, 1, 1, 0])] + slope * on)
+        pm.Poisson("y", rate, observed=[1, 0, 2, 3])
+    found = lgm.read(model, compile_kwargs=QUICK)
+    assert found.latents == ("effect",)
+    assert set(found.theta_names) == {"s_log__", "slope"}
+    assert max(found.check(draws=10).values()) < 1e-6
+
+
 @pytest.mark.parametrize("field", [False, True])
 def test_a_discrete_variable_may_be_added_to_a_predictor(field):
     """It moves c alone, so effects and fields beside it are latent, and c is that of its value."""
