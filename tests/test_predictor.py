@@ -688,6 +688,18 @@ def test_only_what_a_discrete_variable_multiplies_is_a_hyperparameter():
     assert max(found.check(draws=10).values()) < 1e-6
 
 
+def test_a_discrete_variable_may_be_added_to_a_log_standard_deviation():
+    """It raised a TypeError of PyTensor: a value with decimals for a whole number."""
+    with pm.Model() as model:
+        noisy, log_sd = pm.Bernoulli("noisy", 0.5, shape=4), pm.Normal("log_sd")
+        effect = pm.Normal("effect", 0, pm.HalfNormal("s"), shape=2)
+        sd = pm.math.exp(log_sd + noisy)
+        pm.Normal("y", effect[np.array([0, 1, 1, 0])], sd, observed=[0.3, -1.0, 0.2, 0.7])
+    found = lgm.read(model, compile_kwargs=QUICK)
+    assert "effect" in found.latents
+    assert max(found.check(draws=10).values()) < 1e-6
+
+
 @pytest.mark.parametrize("field", [False, True])
 def test_a_discrete_variable_may_be_added_to_a_predictor(field):
     """It moves c alone, so effects and fields beside it are latent, and c is that of its value."""
