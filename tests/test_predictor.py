@@ -688,6 +688,16 @@ def test_only_what_a_discrete_variable_multiplies_is_a_hyperparameter():
     assert max(found.check(draws=10).values()) < 1e-6
 
 
+def test_a_process_that_a_discrete_variable_multiplies_is_latent_alone():
+    with pm.Model() as model:
+        sign, effect = pm.Bernoulli("sign", 0.5), pm.Normal("effect", shape=2)
+        f = pm.GaussianRandomWalk("f", sigma=1.0, init_dist=pm.Normal.dist(), shape=4)
+        mean = f * (2 * sign - 1) + effect[np.array([0, 1, 1, 0])]
+        pm.Normal("y", mean, 1.0, observed=[0.3, -1.0, 0.2, 0.7])
+    found = lgm.read(model, compile_kwargs=QUICK)
+    assert (found.latents, found.theta_names) == (("f",), ("effect",))
+
+
 def test_a_discrete_variable_may_be_added_to_a_log_standard_deviation():
     """It raised a TypeError of PyTensor: a value with decimals for a whole number."""
     with pm.Model() as model:

@@ -215,12 +215,17 @@ def _placed_by_discrete(
     }
     if not placed:
         return {}
-    refused = {rv: k for rv, k in placed.items() if not is_process(rv) and rv not in named}
-    if not refused:
-        chosen = " + ".join(latent.rv.name for latent in reading.latents)
-        raise ValueError(refusals.map_jumps(chosen, next(iter(placed.values()))))
-    decides = "{!r}, which is discrete, decides how it enters the linear predictor"
-    return {rv: decides.format(k) for rv, k in refused.items()}
+    chosen = [latent.rv for latent in reading.latents]
+    free = [rv for rv in chosen if not is_process(rv) and rv not in named]
+    if not free:
+        names = " + ".join(rv.name for rv in chosen)
+        raise ValueError(refusals.map_jumps(names, next(iter(placed.values()))))
+    decides = "{!r}, which is discrete, decides how {} enters the linear predictor"
+    if refused := {rv: decides.format(placed[rv], "it") for rv in free if rv in placed}:
+        return refused
+    # A process that is alone in f is read as f itself, and A does not matter.
+    process, k = next(iter(placed.items()))
+    return dict.fromkeys(free, decides.format(k, repr(process.name)))
 
 
 def _reason(node: Any, of_node: dict[Variable, Variable]) -> str:
