@@ -154,8 +154,9 @@ def no_approximation(model: ModelFunctions, theta: Array, search: str, instead: 
     """Return the message for a search for q that fails at the starting point."""
     return (
         f"No Gaussian approximation of {model.latent!r} was found at the starting point, "
-        f"{_show_theta(model, theta)}: the search ({search!r}) met values that "
-        f"are not finite. Start elsewhere, as in pm.sample(initvals={{...}}), or write {instead}."
+        f"{_show_theta(model, theta)}: the search ({search!r}) met values that are not finite. It "
+        "depends on the hyper-parameters, not on the initial values of latent variables. Start "
+        f"from other hyper-parameters, as in pm.sample(initvals={{...}}), or write {instead}."
     )
 
 
