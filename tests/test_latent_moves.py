@@ -13,8 +13,9 @@ import numpy as np
 import pymc as pm
 import pytest
 
-from models import build
+from models import build, listed
 from mutants import Accepting
+from pymc.exceptions import SamplingError
 from toys import until_noticed
 
 from pymc_lgm.approximations.laplace import laplace
@@ -28,7 +29,7 @@ from pymc_lgm.papers import LatentSMMALA, NealMetropolis
 from pymc_lgm.papers.latent_smmala import latent_smmala as smmala
 from pymc_lgm.papers.neal_metropolis import metropolis
 from pymc_lgm.state import LikelihoodAt, State
-from pymc_lgm.steps import AuxiliaryGradient, LatentHMC
+from pymc_lgm.steps import ASIS, AuxiliaryGradient, LatentHMC
 from pymc_lgm.testing import JointTest
 
 THETA = np.zeros(1)
@@ -773,3 +774,28 @@ def test_a_likelihood_without_curvature_is_refused(sampler, options):
     with pytest.raises(ValueError, match="curvature"):
         build(sampler, model, **options)
     assert build(AuxiliaryGradient, model).elements[0].needs_gradient
+
+
+@pytest.mark.parametrize("sampler", [ASIS, AuxiliaryGradient, LatentHMC])
+def test_a_start_without_a_gradient_is_an_error(sampler):
+    """No proposal from there is accepted: f would be 0 in every draw, as theta moves."""
+    with pm.Model() as model:
+        scale = pm.HalfNormal("scale")
+        f = pm.Normal("f", 0, scale if sampler is ASIS else 1.0, shape=2)
+        pm.Normal("y", pm.math.sqrt(f**2), 1.0, observed=[0.3, 0.1])
+    step = build(sampler, model)
+    step.setup_chain(np.random.default_rng(1), 0, 1)
+    start = model.initial_point()
+    with pytest.raises(SamplingError, match=r"gradient.*'f' is not finite.*(slice|Elliptical)"):
+        step.step(start)
+    step.setup_chain(np.random.default_rng(1), 0, 1)
+    assert step.step(start | {"f": np.array([0.3, 0.2])})[1][0]["latent_acceptance"] > 0
+
+
+def test_a_start_without_a_metric_is_an_error(monkeypatch):
+    step = build(LatentHMC, "log_gaussian_cox", metric="curvature")
+    nothing = replace(step.elements[0], search=lambda likelihood, prior: None)
+    monkeypatch.setattr(step, "move", nothing)
+    step.setup_chain(np.random.default_rng(1), 0, 1)
+    with pytest.raises(SamplingError, match=r"No Gaussian approximation.*EllipticalSlice"):
+        step.step(listed("log_gaussian_cox").initial_point())

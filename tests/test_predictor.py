@@ -675,6 +675,41 @@ def test_what_a_discrete_variable_switches_is_a_hyperparameter():
         latents_of(switched, latent=["f", "level"])
 
 
+def test_only_what_a_discrete_variable_multiplies_is_a_hyperparameter():
+    """The effects beside it were hyper-parameters, too, and the model was refused."""
+    with pm.Model() as model:
+        on, slope = pm.Bernoulli("on", 0.5, shape=4), pm.Normal("slope")
+        effect = pm.Normal("effect", 0, pm.HalfNormal("s"), shape=2)
+        rate = pm.math.exp(effect[np.array([0, 1, 1, 0])] + slope * on)
+        pm.Poisson("y", rate, observed=[1, 0, 2, 3])
+    found = lgm.read(model, compile_kwargs=QUICK)
+    assert found.latents == ("effect",)
+    assert set(found.theta_names) == {"s_log__", "slope"}
+    assert max(found.check(draws=10).values()) < 1e-6
+
+
+def test_a_process_that_a_discrete_variable_multiplies_is_latent_alone():
+    with pm.Model() as model:
+        sign, effect = pm.Bernoulli("sign", 0.5), pm.Normal("effect", shape=2)
+        f = pm.GaussianRandomWalk("f", sigma=1.0, init_dist=pm.Normal.dist(), shape=4)
+        mean = f * (2 * sign - 1) + effect[np.array([0, 1, 1, 0])]
+        pm.Normal("y", mean, 1.0, observed=[0.3, -1.0, 0.2, 0.7])
+    found = lgm.read(model, compile_kwargs=QUICK)
+    assert (found.latents, found.theta_names) == (("f",), ("effect",))
+
+
+def test_a_discrete_variable_may_be_added_to_a_log_standard_deviation():
+    """It raised a TypeError of PyTensor: a value with decimals for a whole number."""
+    with pm.Model() as model:
+        noisy, log_sd = pm.Bernoulli("noisy", 0.5, shape=4), pm.Normal("log_sd")
+        effect = pm.Normal("effect", 0, pm.HalfNormal("s"), shape=2)
+        sd = pm.math.exp(log_sd + noisy)
+        pm.Normal("y", effect[np.array([0, 1, 1, 0])], sd, observed=[0.3, -1.0, 0.2, 0.7])
+    found = lgm.read(model, compile_kwargs=QUICK)
+    assert "effect" in found.latents
+    assert max(found.check(draws=10).values()) < 1e-6
+
+
 @pytest.mark.parametrize("field", [False, True])
 def test_a_discrete_variable_may_be_added_to_a_predictor(field):
     """It moves c alone, so effects and fields beside it are latent, and c is that of its value."""

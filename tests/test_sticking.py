@@ -223,6 +223,18 @@ def test_a_vague_level_is_moved_by_curvature(wide, by_curvature):
     np.testing.assert_allclose(np.std(f[400:], axis=0), sd, rtol=0.2)
 
 
+def test_a_vague_level_is_moved_by_the_prior_if_there_is_no_other_metric(monkeypatch):
+    """In a metric that is not found f would stay where it is."""
+    move = AdaptiveHMC()
+    state = State.of(Level(1e3), np.zeros(0), np.ones(6))
+    monkeypatch.setattr(AtTheta, "approximation", lambda self, search: None)
+    rng, tuning = np.random.default_rng(2), move.start(state, 100)
+    for _ in range(100):
+        state, tuning, _ = move.run(rng, state, tuning, True)
+    assert not tuning.by_curvature
+    assert move.run(rng, state, tuning, False)[2]["latent_acceptance"] > 0
+
+
 class Ridges:
     """A normal density of 12 components of which two are correlated by 0.99, with a screen."""
 

@@ -16,8 +16,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from models import build
+from models import build, listed
 from mutants import Instead
+from pymc.exceptions import SamplingError
 from scipy import stats
 from toys import TOYS, MadeTarget, invariance, until_noticed
 
@@ -197,6 +198,27 @@ def test_without_an_approximation_theta_stays(rng):
     assert tally.numerical_rejections == lost + 1
     assert target.evaluate(state.theta) == (-math.inf, None)
     assert slice_componentwise(rng, target, widths=np.ones(state.theta.size))[0] is state
+
+
+def test_a_start_without_an_approximation_is_an_error(monkeypatch):
+    """Theta would never move, and no draw after the first would count a rejection."""
+    nothing = partial(SurrogateTarget.fix, search=lambda likelihood, prior: None)
+    monkeypatch.setitem(samplers.PARAMETERIZATIONS, "surrogate-site", nothing)
+    step = build(lgm.SurrogateSlice, "probit")
+    step.setup_chain(np.random.default_rng(1), 0, 1)
+    with pytest.raises(SamplingError, match=r"No Gaussian approximation.*'surrogate-site'.*ASIS"):
+        step.step(listed("probit").initial_point())
+
+
+def test_another_parameterization_may_leave_a_start_without_an_approximation(monkeypatch):
+    nothing = partial(SurrogateTarget.fix, search=lambda likelihood, prior: None)
+    monkeypatch.setitem(samplers.PARAMETERIZATIONS, "surrogate-site", nothing)
+    both = ("surrogate-site", "whitened")
+    step = build(lgm.Sweep, "probit", parameterization=both, move="slice")
+    step.setup_chain(np.random.default_rng(1), 0, 1)
+    start = listed("probit").initial_point()
+    point, _ = step.step(start)
+    assert any(point[name] != start[name] for name in step.lgm.theta_names)
 
 
 def test_surrogate_data_are_whitened_variables_where_the_data_say_nothing(rng):

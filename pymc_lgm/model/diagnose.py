@@ -22,6 +22,7 @@ __all__ = [
     "check_model",
     "explain",
     "no_approximation",
+    "no_slope",
     "raised_in_a_draw",
     "refuse_large_sets",
     "refuse_no_curvature",
@@ -158,14 +159,23 @@ def refuse_no_curvature(model: ModelFunctions, instead: str) -> None:
     )
 
 
-def no_approximation(model: ModelFunctions, theta: Array, approximation: str) -> str:
+def no_approximation(model: ModelFunctions, theta: Array, search: str, instead: str) -> str:
     """Return the message for a search for q that fails at the starting point."""
-    other = "ep" if approximation == "laplace" else "laplace"
     return (
         f"No Gaussian approximation of {model.latent!r} was found at the starting point, "
-        f"{_show_theta(model, theta)}: the search ({approximation!r}) met values that "
-        "are not finite. Start elsewhere, as in pm.sample(initvals={...}), or write "
-        f"lgm.PseudoMarginal(approximation={other!r}) or lgm.ASIS()."
+        f"{_show_theta(model, theta)}: the search ({search!r}) met values that are not finite. It "
+        "depends on the hyper-parameters, not on the initial values of latent variables. Start "
+        f"from other hyper-parameters, as in pm.sample(initvals={{...}}), or write {instead}."
+    )
+
+
+def no_slope(model: ModelFunctions, theta: Array, instead: str) -> str:
+    """Return the message for a likelihood whose gradient in f is not finite at the start."""
+    return (
+        f"The gradient of the likelihood ({', '.join(model.likelihood_names)}) in "
+        f"{model.latent!r} is not finite at the starting point, {_show_theta(model, theta)}, so "
+        f"{model.latent!r} could not move from there. Start elsewhere, as in "
+        f"pm.sample(initvals={{...}}), or write {instead}."
     )
 
 

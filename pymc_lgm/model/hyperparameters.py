@@ -123,7 +123,7 @@ def _is_shared(predictor: Variable, latents: Sequence[Latent]) -> bool:
         return False
     drawn = [v for v in within if isinstance(v.owner and v.owner.op, RandomVariable)]
     moving = {v: v.type() for v in drawn}  # a flat prior cannot be drawn from
-    values = {moving[v]: np.zeros(shape_of(v)) for v in drawn}
+    values = {moving[v]: np.zeros(shape_of(v), dtype=v.type.dtype) for v in drawn}
     output = clone_replace(predictor.ravel(), moving, rebuild_strict=False)
     _, index = distinct_elements(Evaluation([output], values))
     return int(np.bincount(index).max(initial=0)) >= MOST

@@ -208,15 +208,24 @@ def _placed_by_discrete(
 ) -> dict[Variable, str]:
     """The candidates to leave out if a discrete variable decides how they enter, with reasons."""
     # A's structure is read once, so it must not change when another step moves k.
-    k = discrete_in(model, reading.frontier, reading.latents)
-    if k is None:
+    placed = {
+        latent.rv: k
+        for latent in reading.latents
+        if (k := discrete_in(model, reading.frontier, [latent])) is not None
+    }
+    if not placed:
         return {}
     chosen = [latent.rv for latent in reading.latents]
-    refused = [rv for rv in chosen if not is_process(rv) and rv not in named]
-    if not refused:
-        raise ValueError(refusals.map_jumps(" + ".join(rv.name for rv in chosen), k))
-    reason = f"{k!r}, which is discrete, decides how it enters the linear predictor"
-    return dict.fromkeys(refused, reason)
+    free = [rv for rv in chosen if not is_process(rv) and rv not in named]
+    if not free:
+        names = " + ".join(rv.name for rv in chosen)
+        raise ValueError(refusals.map_jumps(names, next(iter(placed.values()))))
+    decides = "{!r}, which is discrete, decides how {} enters the linear predictor"
+    if refused := {rv: decides.format(placed[rv], "it") for rv in free if rv in placed}:
+        return refused
+    # A process that is alone in f is read as f itself, and A does not matter.
+    process, k = next(iter(placed.items()))
+    return dict.fromkeys(free, decides.format(k, repr(process.name)))
 
 
 def _reason(node: Any, of_node: dict[Variable, Variable]) -> str:

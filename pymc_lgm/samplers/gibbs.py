@@ -11,6 +11,7 @@ from pymc_lgm.moves.element import Stats
 from pymc_lgm.moves.theta import THETA_MOVES, Move
 from pymc_lgm.state import State
 from pymc_lgm.targets import DIFFERENTIABLE, PARAMETERIZATIONS
+from pymc_lgm.targets.target import Nowhere
 
 __all__ = ["Theta"]
 
@@ -37,6 +38,11 @@ class Theta:
     def stats(self) -> tuple[str, ...]:
         """Statistics of the move."""
         return self.move.stats
+
+    def has_target(self, state: State) -> bool:
+        """Whether theta can move from a state: not if its target needs a q that is not found."""
+        target = PARAMETERIZATIONS[self.parameterization](np.random.default_rng(0), state)
+        return not isinstance(target, Nowhere)
 
     def start(self, state: State, tune: int) -> Any:
         """Begin as the move does."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, override
 
 from pymc_lgm import samplers
 from pymc_lgm.model.diagnose import refuse_large_sets, refuse_no_curvature
 from pymc_lgm.moves.latent import LatentMove
+from pymc_lgm.state import State
 from pymc_lgm.steps.base import LatentGaussianStep
-from pymc_lgm.steps.options import no_gradient, public_name, refuse_no_metric
+from pymc_lgm.steps.options import no_gradient, public_name, refuse_no_metric, refuse_no_way_out
 
 __all__ = ["LatentStep"]
 
@@ -30,3 +31,7 @@ class LatentStep(LatentGaussianStep):
             refuse_no_curvature(self.lgm, "lgm.LatentHMC() or lgm.EllipticalSlice()")
         refuse_no_metric(self.lgm, self.move, "lgm.LatentHMC(metric='curvature')")
         return [self.move]
+
+    @override
+    def _begin(self, state: State) -> None:
+        refuse_no_way_out(self.move, state, self.lgm, "lgm.EllipticalSlice()")

@@ -105,9 +105,10 @@ class Marginal(LatentGaussianStep):
 
     def _begin(self, state: State) -> None:
         if state.at.approximation(self.element.explore) is None:
-            raise SamplingError(
-                no_approximation(self.lgm, state.theta, str(self.plan.approximation))
-            )
+            search = str(self.plan.approximation)
+            other = "ep" if search == "laplace" else "laplace"
+            instead = f"lgm.PseudoMarginal(approximation={other!r}) or lgm.ASIS()"
+            raise SamplingError(no_approximation(self.lgm, state.theta, search, instead))
 
 
 def _search(plan: Plan) -> Callable[..., GaussianApproximation | None]:

@@ -10,10 +10,15 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, TypedDict
 
+import numpy as np
 import pymc as pm
 
+from pymc.exceptions import SamplingError
+
+from pymc_lgm.model.diagnose import no_approximation, no_slope
 from pymc_lgm.model.functions import ModelFunctions
 from pymc_lgm.moves.latent import LatentMove
+from pymc_lgm.state import State
 
 __all__ = [
     "Importance",
@@ -25,6 +30,7 @@ __all__ = [
     "positive",
     "public_name",
     "refuse_no_metric",
+    "refuse_no_way_out",
     "unknown_options",
 ]
 
@@ -129,6 +135,20 @@ def refuse_no_metric(model: ModelFunctions, move: LatentMove, instead: str) -> N
             f"The likelihood ({names}) is not known to be log-concave in {model.latent!r}. Where "
             f"its curvature W is negative, K⁻¹ + W at f need not be a metric. Write {instead}."
         )
+
+
+def refuse_no_way_out(move: LatentMove, state: State, model: ModelFunctions, instead: str) -> None:
+    """Raise if a move cannot leave the f at which a chain starts, and say what to write instead.
+
+    It would return the same f in every draw. Theta would move, so that its R-hat could be near 1.
+    """
+    if move.needs_gradient:
+        _, slope = model.log_likelihood_gradient(state.f, state.theta)
+        if not np.isfinite(slope).all():
+            raise SamplingError(no_slope(model, state.theta, instead))
+    search = getattr(move, "search", None)
+    if search is not None and state.at.approximation(search) is None:
+        raise SamplingError(no_approximation(model, state.theta, "curvature", instead))
 
 
 def one_of(option: str, value: Any, allowed: Sequence[Any]) -> None:

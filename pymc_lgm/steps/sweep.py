@@ -7,9 +7,12 @@ from typing import Any, ClassVar, Unpack, override
 
 import pymc as pm
 
+from pymc.exceptions import SamplingError
+
 from pymc_lgm import moves, samplers
 from pymc_lgm.model import LatentGaussianModel, refusals
-from pymc_lgm.model.diagnose import refuse_large_sets, refuse_no_curvature
+from pymc_lgm.model.diagnose import no_approximation, refuse_large_sets, refuse_no_curvature
+from pymc_lgm.state import State
 from pymc_lgm.steps.base import LatentGaussianStep
 from pymc_lgm.steps.options import (
     StepOptions,
@@ -20,6 +23,7 @@ from pymc_lgm.steps.options import (
     positive,
     public_name,
     refuse_no_metric,
+    refuse_no_way_out,
 )
 
 __all__ = ["Sweep"]
@@ -175,7 +179,8 @@ class Sweep(LatentGaussianStep):
         self.theta_elements = [
             samplers.Theta(name, kind(**given)) for name in self.parameterizations
         ]
-        elements: list[samplers.Element] = [self._move_of_f()]
+        self.latent_element = self._move_of_f()
+        elements: list[samplers.Element] = [self.latent_element]
         self._refuse_no_derivatives(kind)
         if model.p > 0:
             elements += self.theta_elements * self.theta_repeats
@@ -185,6 +190,15 @@ class Sweep(LatentGaussianStep):
                 raise ValueError(_no_amplitude(model))
             elements += amplitude_moves
         return elements
+
+    @override
+    def _begin(self, state: State) -> None:
+        refuse_no_way_out(self.latent_element, state, self.lgm, "latent_move='slice'")
+        # Theta would stay where it is in every draw, and no statistic would say why.
+        if self.lgm.p > 0 and not any(each.has_target(state) for each in self.theta_elements):
+            search = " or ".join(self.parameterizations)
+            instead = "lgm.ASIS(latent_move='slice')"
+            raise SamplingError(no_approximation(self.lgm, state.theta, search, instead))
 
     def _move_of_f(self) -> Any:
         """Return the move of f; raise if the likelihood lacks a derivative that it needs."""
