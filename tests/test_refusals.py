@@ -491,7 +491,7 @@ def options_of_a_walk_for_a_slice() -> None:
     step(sampler=lgm.PseudoMarginal, move="slice", scale=0.5)
 
 
-@refused("no curvature in 'f'", r"Write lgm.LatentHMC\(\) or lgm.EllipticalSlice\(\)")
+@refused("nowhere strictly concave in 'f'", r"Write lgm.LatentHMC\(\) or lgm.EllipticalSlice\(\)")
 def a_metric_of_a_likelihood_without_curvature() -> None:
     pm.Potential("y", latent() * np.array([1.0, -1.0, 1.0, -1.0]))
     step(sampler=lgm.LatentHMC, metric="curvature")

@@ -143,7 +143,7 @@ def refuse_large_sets(model: ModelFunctions, what: str) -> None:
 
 
 def refuse_no_curvature(model: ModelFunctions, instead: str) -> None:
-    """Raise if the likelihood has no curvature, and say what to write instead."""
+    """Raise if the likelihood is strictly concave in no f_i, and say what to write instead."""
     theta = model.generic_theta
 
     def curvature(f: Array) -> Array:
@@ -153,8 +153,8 @@ def refuse_no_curvature(model: ModelFunctions, instead: str) -> None:
     if has_curvature(curvature, model.n):
         return
     raise ValueError(
-        f"The likelihood ({', '.join(model.likelihood_names)}) has no curvature in "
-        f"{model.latent!r} anywhere, so Laplace's approximation is no narrower than the prior. "
+        f"The likelihood ({', '.join(model.likelihood_names)}) is nowhere strictly concave in "
+        f"{model.latent!r}, so Laplace's approximation is no narrower than the prior. "
         f"Write {instead}."
     )
 
