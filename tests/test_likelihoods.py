@@ -102,13 +102,20 @@ def _c_compiler(request: pytest.FixtureRequest) -> None:
         request.getfixturevalue("c_compiler")
 
 
+BY_NUMBA = list(CASES)[:5]
+BY_C = ["log_gaussian_cox", "ordinal_probit"]
+"""Those that slow runs compile; before a release each back end compiles all."""
+
+
 def each_backend(keys: Any) -> Any:
-    """Every case in Python, and by each back end in slow runs."""
+    """Every case in Python, and some by each back end in slow runs."""
+    in_slow = {"PY": keys, "NUMBA": BY_NUMBA, "CVM": BY_C}
+    marks = {"PY": []} | dict.fromkeys(("NUMBA", "CVM"), [pytest.mark.slow])
     params = [
         pytest.param(
             key,
             mode,
-            marks=() if mode == "PY" else pytest.mark.slow,
+            marks=marks[mode] + [pytest.mark.whole] * (key not in in_slow[mode]),
             id=f"{key}-{mode}",
         )
         for key in keys
