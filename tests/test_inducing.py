@@ -219,8 +219,8 @@ def is_refused(case):
 
 TAKEN = [case for case in CASES if not is_refused(case)]
 FAST = (lgm.EllipticalSlice, {"repeats": 2})
-ONE_OF_EACH = list({sampler: (sampler, options) for sampler, options in TAKEN}.values())
-"""The last variant of each sampler: the others differ in what does not see what f is made of."""
+SLOW = [*{sampler: (sampler, options) for sampler, options in TAKEN}.values()]
+"""The last of each sampler: the others differ in what does not see of what f is made."""
 LEVEL = 1e-3 / len(TAKEN)
 
 
@@ -244,7 +244,7 @@ def marks_of(case):
     """Fast, slow, or before a release."""
     if case == FAST:
         return []
-    return [pytest.mark.slow] + [pytest.mark.whole] * (case not in ONE_OF_EACH)
+    return [pytest.mark.slow] + [pytest.mark.whole] * (case not in SLOW)
 
 
 @pytest.mark.parametrize(
