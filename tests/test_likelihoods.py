@@ -110,17 +110,12 @@ BY_C = ["log_gaussian_cox", "ordinal_probit"]
 def each_backend(keys: Any) -> Any:
     """Every case in Python, and some by each back end in slow runs."""
     in_slow = {"PY": keys, "NUMBA": BY_NUMBA, "CVM": BY_C}
-    marks = {"PY": []} | dict.fromkeys(("NUMBA", "CVM"), [pytest.mark.slow])
-    params = [
-        pytest.param(
-            key,
-            mode,
-            marks=marks[mode] + [pytest.mark.whole] * (key not in in_slow[mode]),
-            id=f"{key}-{mode}",
-        )
-        for key in keys
-        for mode in MODES
-    ]
+    params = []
+    for key in keys:
+        for mode in MODES:
+            marks = [pytest.mark.slow] * (mode != "PY")
+            marks += [pytest.mark.whole] * (key not in in_slow[mode])
+            params.append(pytest.param(key, mode, marks=marks, id=f"{key}-{mode}"))
     return pytest.mark.parametrize(("key", "mode"), params)
 
 

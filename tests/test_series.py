@@ -226,7 +226,7 @@ TRIED = [
     for sampler in (SAMPLERS if name == "stationary" else ("PseudoMarginal", "ASIS"))
     for steps in ((1, 3) if (name, sampler) == ("stationary", "PseudoMarginal") else (3,))
 ]
-assert IN_SLOW <= {*TRIED}
+assert {*TRIED} >= IN_SLOW
 
 
 @pytest.mark.slow
