@@ -519,14 +519,10 @@ def random_sums(seeds):
     return sum(form is SumPredictor for form in found)
 
 
-def test_random_sums_are_right(forced):
-    assert random_sums((1, 2)) >= 1
-
-
 @pytest.mark.parametrize(
     "seeds",
     [
-        pytest.param((5, 8, *range(12, 16)), id="some", marks=pytest.mark.slow),
+        pytest.param((1, 2, 5, 8, *range(12, 16)), id="some", marks=pytest.mark.slow),
         pytest.param(range(16, 69), id="others", marks=pytest.mark.whole),
     ],
 )
