@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from _pytest.doctest import DoctestItem, DoctestModule
@@ -46,6 +47,11 @@ TESTS = pytest.StashKey[dict[str, bool]]()
 # Nothing here imports PyTensor: the process that only shares the tests out needs none.
 FLAGS = [*filter(None, [os.environ.get("PYTENSOR_FLAGS")]), "cxx=", "traceback__limit=0"]
 os.environ["PYTENSOR_FLAGS"] = ",".join(FLAGS)
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(4)
 
 
 @pytest.fixture

@@ -56,11 +56,6 @@ pytestmark = [
 ]
 
 
-@pytest.fixture
-def rng():
-    return np.random.default_rng(4)
-
-
 @pytest.fixture(params=MODELS, scope="module")
 def built(request):
     with pm.Model() as model:

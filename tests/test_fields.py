@@ -202,11 +202,6 @@ def read(name):
     return lgm.read(build(MODELS[name]), compile_kwargs=QUICK)
 
 
-@pytest.fixture
-def rng():
-    return np.random.default_rng(4)
-
-
 READ_FAST = ("besag_york_mollie", "a_map_in_parts")
 """A map, and one in parts: the others differ from them in details."""
 

@@ -36,11 +36,6 @@ def band(M, width):
     return np.array([np.pad(np.diag(M, -k), (0, k)) for k in range(width)])
 
 
-@pytest.fixture
-def rng():
-    return np.random.default_rng(4)
-
-
 @pytest.mark.parametrize("width", [1, 2, 4])
 @pytest.mark.parametrize("n", [4, 9, 10])
 def test_bands_are_what_dense_matrices_are(rng, width, n):

@@ -388,14 +388,6 @@ def test_a_tuned_step_leaves_the_joint_law_unchanged(case, twin):
         assert result.pvalue > LEVEL, result
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("case", [c for c in CASES if is_refused(c)], ids=label)
-def test_what_needs_slopes_or_holds_f_is_refused(case, twin):
-    sampler, options = case
-    with pytest.raises(ValueError, match=r"Write|Choose"):
-        build(sampler, twin, **options)
-
-
 # The density of a PyMC model
 
 
