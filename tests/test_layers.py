@@ -65,8 +65,8 @@ TAKEN = [
     (lgm.ASIS, {"latent_move": "slice", "scale": 0.3}),
     (lgm.papers.WhitenedMetropolis, {"scale": 0.3}),
 ]
-IN_SLOW = {(lgm.EllipticalSlice, MANY), (lgm.LatentHMC, 2), (lgm.ASIS, MANY)}
-"""Of f by its density, by its gradient, and of both; the others before a release."""
+IN_SLOW = {(lgm.EllipticalSlice, MANY), (lgm.ASIS, 2)}
+"""Of f alone, and of both; the others before a release."""
 
 
 @pytest.mark.slow
@@ -85,7 +85,7 @@ IN_SLOW = {(lgm.EllipticalSlice, MANY), (lgm.LatentHMC, 2), (lgm.ASIS, MANY)}
     ],
 )
 def test_leaves_the_joint_law(sampler, options, n):
-    assert pvalue(sampler, n, 300, 3, **options) > LEVEL
+    assert pvalue(sampler, n, 200, 3, **options) > LEVEL
 
 
 @pytest.mark.mutant
