@@ -33,7 +33,6 @@ LONGEST = (
     "tests/test_examples.py::test_the_page_on_saving_and_predicting_runs",
     "tests/test_examples.py::test_examples_run_without_a_warning",
     "tests/test_compiling.py::test_all_runs_uncompiled_too",
-    "tests/test_workflow.py::test_exact_samplers_agree",
     "tests/test_inducing.py::test_fifty_thousand_points_are_predicted_in_less_than_three_gibibytes",
     "tests/test_architecture.py::test_the_readme_shows_what_its_example_prints_today",
 )
