@@ -96,7 +96,7 @@ def test_a_wrong_ellipse_is_noticed(mutant, monkeypatch, dies):
     dies(f"layers: {mutant.__name__}", noticed, below=NOTICED)
 
 
-@pytest.mark.fast("PseudoMarginal-MvNormal", "ASIS-MvNormal")
+@pytest.mark.fast("PseudoMarginal-MvNormal")
 @pytest.mark.parametrize("by", ["MvNormal", "Potential"])
 @pytest.mark.parametrize(
     "sampler", [*steps.SAMPLERS, *papers.SAMPLERS], ids=lambda sampler: sampler.__name__
