@@ -407,9 +407,10 @@ def test_every_sampler_leaves_the_joint_law(name, sampler, tune):
     # A mode search for each theta: compiled, these take half of the time, but for one model.
     searches = cls in (lgm.PseudoMarginal, lgm.papers.KnorrHeldRue, lgm.SurrogateSlice)
     compiled = (searches or name in COUPLED) and name != "classes"
+    replicates = 150 if searches and not compiled else 300
     with reading_once(compiled=compiled):
         step = cls(model=model, **options)
-        test = joint_test(step, model, replicates=300, steps=1, tune=tune, rng=rng)
+        test = joint_test(step, model, replicates=replicates, steps=1, tune=tune, rng=rng)
     assert test.pvalue > 1e-4
 
 
@@ -738,7 +739,9 @@ def test_classes_are_sampled_by_default():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sampler", [lgm.PseudoMarginal, lgm.ASIS])
+@pytest.mark.parametrize(
+    "sampler", [lgm.PseudoMarginal, pytest.param(lgm.ASIS, marks=pytest.mark.whole)]
+)
 def test_a_flat_coefficient_has_the_posterior_of_generalized_least_squares(sampler):
     """Beside a process and effects, with noise of a known size."""
     x, y = X[:, 0], np.array([0.9, -0.8, 0.5, 1.1])
