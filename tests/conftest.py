@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from _pytest.doctest import DoctestItem, DoctestModule
@@ -32,8 +33,6 @@ LONGEST = (
     "tests/test_examples.py::test_the_page_on_saving_and_predicting_runs",
     "tests/test_examples.py::test_examples_run_without_a_warning",
     "tests/test_compiling.py::test_all_runs_uncompiled_too",
-    "tests/test_sticking.py::test_twelve_hyperparameters_mix",
-    "tests/test_workflow.py::test_exact_samplers_agree",
     "tests/test_inducing.py::test_fifty_thousand_points_are_predicted_in_less_than_three_gibibytes",
     "tests/test_architecture.py::test_the_readme_shows_what_its_example_prints_today",
 )
@@ -47,6 +46,11 @@ TESTS = pytest.StashKey[dict[str, bool]]()
 # Nothing here imports PyTensor: the process that only shares the tests out needs none.
 FLAGS = [*filter(None, [os.environ.get("PYTENSOR_FLAGS")]), "cxx=", "traceback__limit=0"]
 os.environ["PYTENSOR_FLAGS"] = ",".join(FLAGS)
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(4)
 
 
 @pytest.fixture

@@ -66,6 +66,9 @@ CASES = [
     (sampler, options) for sampler in SAMPLERS for options in VARIANTS.get(sampler.__name__, [{}])
 ]
 
+ONE_OF_EACH = [*{sampler: (sampler, options) for sampler, options in CASES}.values()]
+"""The last variant of each sampler, for what does not depend on most options."""
+
 TWINS = {"counts": "log_gaussian_cox", "labels": "probit", "errors": "student_t"}
 """A model of the list for each toy, from which a step knows what it may do."""
 

@@ -63,11 +63,6 @@ DENSE = SimpleNamespace(
 
 
 @pytest.fixture
-def rng():
-    return np.random.default_rng(4)
-
-
-@pytest.fixture
 def pair():
     return BlocksPrior.at(BLOCKS, THETA), DensePrior.at(DENSE, THETA)
 

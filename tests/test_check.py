@@ -120,6 +120,7 @@ def test_a_prior_whose_draws_are_outside_of_its_transform_is_compared_elsewhere(
     assert any(name.startswith("y") for name in checked)
 
 
+@pytest.mark.slow
 def test_a_cholesky_factor_that_is_written_as_a_covariance() -> None:
     """pm.LKJCorr was the correlation matrix once, and is its factor now."""
     with pm.Model() as model:

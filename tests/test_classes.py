@@ -22,11 +22,6 @@ SETS = np.array([[0, 4, 7], [2, 3, 8], [1, 6, 5]])
 
 
 @pytest.fixture
-def rng():
-    return np.random.default_rng(4)
-
-
-@pytest.fixture
 def prior():
     return BlocksPrior.at(BLOCKS, THETA)
 

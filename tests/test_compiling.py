@@ -299,10 +299,11 @@ def test_what_a_compiled_prior_raises_is_no_number(monkeypatch, caplog):
 
 
 UNCOMPILED = {
-    # Chains take Python minutes, and it raises where compiled arithmetic has no number.
+    # Chains take Python minutes, as do emulators of many visits, and it raises where compiled
+    # arithmetic has no number.
     "loops": (
         "not (exact or default or unbiased or invariant or mutant or no_error or chain "
-        "or long_series)",
+        "or long_series or not_seen or the_climb or many_visits or far_below)",
         [f"test_{name}.py" for name in ("copula", "sparse", "emulator", "series", "priors")],
     ),
     # Of the samplers whose draws are made of such loops; with slices it would be a minute more.

@@ -58,6 +58,9 @@ OTHERS = [
     if (sampler, options) not in KINDS
 ]
 every_kind = pytest.mark.parametrize(
+    "case", [*KINDS, *(pytest.param(case, marks=pytest.mark.whole) for case in OTHERS)], ids=label
+)
+every_sampler = pytest.mark.parametrize(
     "case", [*KINDS, *(pytest.param(case, marks=pytest.mark.slow) for case in OTHERS)], ids=label
 )
 
@@ -439,7 +442,7 @@ def logp():
 
 
 @pytest.mark.fast("PseudoMarginal")
-@every_kind
+@every_sampler
 def test_stored_densities_are_the_models(case, logp):
     step, point = make(case), listed("logistic").initial_point()
     for _ in range(5):
@@ -492,7 +495,7 @@ def test_a_step_that_forgets_nothing_is_noticed(neighbors, monkeypatch, dies):
 
 
 @pytest.mark.slow
-@every_kind
+@every_sampler
 def test_points_keep_their_types_and_are_not_modified(case, neighbors):
     names = ["f", "ls", "mu", "sigma"] if case[0].moves_theta else ["f"]
     step = make(case, neighbors, vars=[neighbors[name] for name in names])
@@ -791,7 +794,7 @@ def test_the_progress_bar_renders(bar, mixed, nuts, capsys, monkeypatch):
 
 
 @pytest.mark.fast("PseudoMarginal", "ASIS-scale=0.4", "LatentHMC", "Sweep-move=slice")
-@every_kind
+@every_sampler
 def test_every_statistic_is_declared_and_a_number(case):
     step = make(case)
     for i, (_, [stats]) in enumerate(run(step, listed("logistic").initial_point(), 5)):

@@ -82,6 +82,7 @@ def test_observations_that_say_which_elements_are_read_are_read_once():
         step.setup_chain(np.random.default_rng(1), 1, 1)
 
 
+@pytest.mark.slow
 def test_new_labels_of_classes_are_seen():
     """They pick one of the probabilities, each of which reads all classes."""
 

@@ -403,6 +403,7 @@ def test_a_full_disk(broken: Any, whole: list[Any], tmp_path: Path) -> None:
     assert same(again, whole)
 
 
+@pytest.mark.slow
 @promised(
     "the folder of such a trace vanishes",
     "`FileNotFoundError` from the trace at the next draw, with the folder's name; the step can be "

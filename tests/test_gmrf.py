@@ -487,9 +487,10 @@ def test_the_evidence_is_that_of_brute_force(name, form):
     "name",
     [
         "trend_with_a_line",
-        "interaction",
-        pytest.param("bym2", marks=pytest.mark.whole),
-        pytest.param("season_and_walk", marks=pytest.mark.whole),
+        *(
+            pytest.param(name, marks=pytest.mark.whole)
+            for name in ("interaction", "bym2", "season_and_walk")
+        ),
     ],
 )
 def test_its_posterior_is_left_invariant(name):

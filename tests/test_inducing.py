@@ -219,6 +219,8 @@ def is_refused(case):
 
 TAKEN = [case for case in CASES if not is_refused(case)]
 FAST = (lgm.EllipticalSlice, {"repeats": 2})
+SLOW = [*{sampler: (sampler, options) for sampler, options in TAKEN}.values()]
+"""The last of each sampler: the others differ in what does not see of what f is made."""
 LEVEL = 1e-3 / len(TAKEN)
 
 
@@ -238,10 +240,15 @@ def test_f_moves_where_one_importance_draw_is_held(options, twin):
     assert len(build(lgm.PseudoMarginal, twin, n_importance=2, **options).elements) == 1
 
 
+def marks_of(case):
+    """Fast, slow, or before a release."""
+    if case == FAST:
+        return []
+    return [pytest.mark.slow] + [pytest.mark.whole] * (case not in SLOW)
+
+
 @pytest.mark.parametrize(
-    "case",
-    [pytest.param(case, marks=[pytest.mark.slow] * (case != FAST)) for case in TAKEN],
-    ids=label,
+    "case", [pytest.param(case, marks=marks_of(case)) for case in TAKEN], ids=label
 )
 def test_a_tuned_step_leaves_the_joint_law_unchanged(case, twin):
     sampler, options = case

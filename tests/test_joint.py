@@ -14,7 +14,7 @@ import pytest
 from models import MODELS, build, listed, reading_once
 from mutants import Accepting
 from samplers import CASES, VARIANTS, elements_of, label
-from toys import TOYS, Chain, MadeTarget, invariance, invariance_after, until_noticed
+from toys import TOYS, Chain, MadeTarget, invariance, invariance_after, least, until_noticed
 
 import pymc_lgm as lgm
 
@@ -103,8 +103,14 @@ def test_leaves_the_posterior_invariant_after_one_step_and_five(case, toy, scale
         assert result.pvalue > LEVEL, result
 
 
+IN_SLOW = ("log_gaussian_cox", "student_t")
+"""A likelihood that is log-concave and one that is not; the others before a release."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.whole] * (n not in IN_SLOW)) for n in MODELS]
+)
 def test_the_default_is_exact_on_every_likelihood(name):
     """What tuning has learnt of one data set, frozen, on others from the prior."""
     model = listed(name)
@@ -176,14 +182,13 @@ PARAMETERIZATION_MUTANTS = {
 
 
 def noticed_by(elements):
-    """Of counts, which say much, and labels, which say little: the battery is as good as both."""
+    """Of counts, which say much, and of labels, which say little, where counts do not notice."""
 
     def pvalue(replicates):
-        toys = (TOYS[name]() for name in ("counts", "labels"))
-        results = (
-            invariance(elements, toy, replicates=replicates, steps=5, seed=5) for toy in toys
+        return least(
+            invariance(elements, TOYS[name](), replicates=replicates, steps=5, seed=5).pvalue
+            for name in ("counts", "labels")
         )
-        return min(result.pvalue for result in results)
 
     return until_noticed(pvalue, 200, 800, 2000)
 

@@ -60,7 +60,7 @@ def built(name):
     return model
 
 
-@pytest.mark.fast("latent_kron", "kronecker_normal")
+@pytest.mark.fast("latent_kron")
 @pytest.mark.parametrize("name", MODELS)
 def test_what_is_read_is_what_pymc_says(name):
     read = lgm.read(built(name))

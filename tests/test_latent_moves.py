@@ -665,7 +665,7 @@ def test_a_wrong_move_is_noticed(mutant, dies):
         lambda replicates: paired_pvalue(
             kernel, step_size=step_size, replicates=replicates, steps=4
         ),
-        *(600, 3000),
+        *((2500, 4000) if mutant in WEAK else (600, 3000)),
     )
     dies(f"latent, {mutant}", pvalue, below=1e-6)
 

@@ -58,21 +58,34 @@ def pvalue(sampler, n, replicates, steps, **options):
         return joint_test(step, model, replicates=replicates, steps=steps, rng=rng).pvalue
 
 
+TAKEN = [
+    (lgm.EllipticalSlice, {}),
+    (lgm.papers.NealMetropolis, {"step_size": 0.4}),
+    (lgm.LatentHMC, {"step_size": 0.1}),
+    (lgm.ASIS, {"latent_move": "slice", "scale": 0.3}),
+    (lgm.papers.WhitenedMetropolis, {"scale": 0.3}),
+]
+IN_SLOW = {(lgm.EllipticalSlice, MANY), (lgm.ASIS, 2)}
+"""Of f alone, and of both; the others before a release."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("n", [2, MANY])
 @pytest.mark.parametrize(
-    ("sampler", "options"),
+    ("sampler", "options", "n"),
     [
-        (lgm.EllipticalSlice, {}),
-        (lgm.papers.NealMetropolis, {"step_size": 0.4}),
-        (lgm.LatentHMC, {"step_size": 0.1}),
-        (lgm.ASIS, {"latent_move": "slice", "scale": 0.3}),
-        (lgm.papers.WhitenedMetropolis, {"scale": 0.3}),
+        pytest.param(
+            sampler,
+            options,
+            n,
+            id=f"{sampler.__name__}-{n}",
+            marks=[pytest.mark.whole] * ((sampler, n) not in IN_SLOW),
+        )
+        for sampler, options in TAKEN
+        for n in (2, MANY)
     ],
-    ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )
 def test_leaves_the_joint_law(sampler, options, n):
-    assert pvalue(sampler, n, 300, 3, **options) > LEVEL
+    assert pvalue(sampler, n, 200, 3, **options) > LEVEL
 
 
 @pytest.mark.mutant
@@ -83,7 +96,7 @@ def test_a_wrong_ellipse_is_noticed(mutant, monkeypatch, dies):
     dies(f"layers: {mutant.__name__}", noticed, below=NOTICED)
 
 
-@pytest.mark.fast("PseudoMarginal-MvNormal", "ASIS-MvNormal")
+@pytest.mark.fast("PseudoMarginal-MvNormal")
 @pytest.mark.parametrize("by", ["MvNormal", "Potential"])
 @pytest.mark.parametrize(
     "sampler", [*steps.SAMPLERS, *papers.SAMPLERS], ids=lambda sampler: sampler.__name__

@@ -102,18 +102,20 @@ def _c_compiler(request: pytest.FixtureRequest) -> None:
         request.getfixturevalue("c_compiler")
 
 
+BY_NUMBA = list(CASES)[:5]
+BY_C = ["log_gaussian_cox", "ordinal_probit"]
+"""Those that slow runs compile; before a release each back end compiles all."""
+
+
 def each_backend(keys: Any) -> Any:
-    """Every case in Python, and by each back end in slow runs."""
-    params = [
-        pytest.param(
-            key,
-            mode,
-            marks=() if mode == "PY" else pytest.mark.slow,
-            id=f"{key}-{mode}",
-        )
-        for key in keys
-        for mode in MODES
-    ]
+    """Every case in Python, and some by each back end in slow runs."""
+    in_slow = {"PY": keys, "NUMBA": BY_NUMBA, "CVM": BY_C}
+    params = []
+    for key in keys:
+        for mode in MODES:
+            marks = [pytest.mark.slow] * (mode != "PY")
+            marks += [pytest.mark.whole] * (key not in in_slow[mode])
+            params.append(pytest.param(key, mode, marks=marks, id=f"{key}-{mode}"))
     return pytest.mark.parametrize(("key", "mode"), params)
 
 

@@ -53,11 +53,6 @@ def at(theta, outside=0.0):
 
 
 @pytest.fixture
-def rng():
-    return np.random.default_rng(4)
-
-
-@pytest.fixture
 def prior():
     return at(THETA)
 

@@ -432,7 +432,7 @@ def test_the_section_of_the_documentation_runs():
     mpl.use("Agg")
     page = (Path(__file__).parents[1] / "docs" / "which_sampler.md").read_text()
     code = page.split("fields on a mesh\n")[1].split("```python\n")[1].split("```")[0]
-    few = "pm.sample(80, tune=80, chains=2, cores=1, random_seed=1, progressbar=False, "
+    few = "pm.sample(60, tune=60, chains=1, random_seed=1, progressbar=False, "
     code = code.replace("pm.sample(", few).replace("max_edge=8", "max_edge=20")
     names = {"lgm": lgm, "pm": pm, "np": np}
     exec(code, names)

@@ -29,11 +29,6 @@ SEEN = ~Y.mask
 COV = np.exp(-0.3 * np.abs(np.subtract.outer(np.arange(6), np.arange(6))))
 
 
-@pytest.fixture
-def rng():
-    return np.random.default_rng(4)
-
-
 def normal(f, s, y):
     pm.Normal("y", f, s, observed=y)
 

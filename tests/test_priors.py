@@ -41,11 +41,6 @@ def close(actual, expected, rtol=1e-9):
     np.testing.assert_allclose(actual, expected, rtol, rtol * np.abs(expected).max())
 
 
-@pytest.fixture
-def rng():
-    return np.random.default_rng(4)
-
-
 @pytest.fixture(params=PRIORS)
 def prior(request):
     return PRIORS[request.param]()

@@ -254,11 +254,11 @@ def pvalue_of(*elements, replicates=200, steps=3, n=3):
     return invariance(elements, Counts(n), replicates=replicates, steps=steps, seed=2).pvalue
 
 
-def noticed_by(*elements, steps=4, n=3):
+def noticed_by(*elements, steps=4, n=3, sizes=(200, 800, 2500)):
     def pvalue(replicates):
         return pvalue_of(*elements, replicates=replicates, steps=steps, n=n)
 
-    return until_noticed(pvalue, 200, 800, 2500)
+    return until_noticed(pvalue, *sizes)
 
 
 def single(**options):
@@ -433,7 +433,7 @@ def test_moving_f_after_the_refresh_is_noticed(monkeypatch, dies):
             return replace(target, state=element.run(rng, target.state, None, False)[0])
 
     monkeypatch.setattr(element_module, "PseudoMarginalTarget", MovedInBetween)
-    pvalue = noticed_by(single(), n=1)
+    pvalue = noticed_by(single(), n=1, sizes=(1500, 3000))
     dies("pseudo-marginal: f moves between its refresh and theta", pvalue, below=1e-6)
 
 
@@ -466,7 +466,8 @@ def test_delayed_acceptance_without_its_second_stage_is_noticed(monkeypatch, die
         return real(rng, MadeTarget.like(target, **changes), factor=factor)
 
     monkeypatch.setattr(metropolis_module, "delayed_metropolis", first_stage_only)
-    pvalue = noticed_by(poor_element(n_importance=4, move="delayed-metropolis"), steps=5)
+    element = poor_element(n_importance=4, move="delayed-metropolis")
+    pvalue = noticed_by(element, steps=5, sizes=(2500,))
     dies("delayed acceptance: without its second stage", pvalue, below=1e-6)
 
 
@@ -551,7 +552,7 @@ def test_estimates_that_are_independent_where_f_says_so_are_noticed(dies):
     def pvalue(replicates):
         return invariance((mutant,), Labels(), replicates=replicates, steps=3, tune=60).pvalue
 
-    noticed = until_noticed(pvalue, 400, 2500)
+    noticed = until_noticed(pvalue, 1500, 3000)
     dies("pseudo-marginal: independent estimates where f is high", noticed, below=1e-6)
 
 

@@ -51,13 +51,12 @@ def worst(elements, exact, draws=2000, tune=300):
     return np.abs(z_scores(chain.draws(draws), exact)).max()
 
 
-# The first and the last variant of each sampler: joint tests have the others, too.
-OF_EACH = {sampler: [case for case in CASES if case[0] is sampler] for sampler, _ in CASES}
+IN_SLOW = ("ASIS", "KnorrHeldRue", "PseudoMarginal", "SurrogateSlice")
+"""Each way to move theta and f; the others before a release, and joint tests have all."""
 SWEEPS = [
-    case
-    for sampler, cases in OF_EACH.items()
-    for case in cases[:: max(1, len(cases) - 1)]
-    if sampler.moves_theta
+    pytest.param(case, id=label(case), marks=[pytest.mark.whole] * (label(case) not in IN_SLOW))
+    for case in CASES
+    if case[0].moves_theta
 ]
 
 
@@ -68,6 +67,6 @@ def test_a_move_of_f_beside_a_walk_agrees_with_quadrature(exact):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", SWEEPS, ids=label)
+@pytest.mark.parametrize("case", SWEEPS)
 def test_every_sampler_agrees_with_quadrature(case, exact):
     assert worst(elements_of(case, "counts"), exact, draws=3000, tune=400) < 5

@@ -172,14 +172,14 @@ def test_columns_are_read_as_a_list_of_processes_is():
 @pytest.mark.parametrize(
     ("step", "steps", "tune"),
     [
-        pytest.param(lgm.PseudoMarginal, 1, 60, marks=pytest.mark.slow),
-        pytest.param(lgm.PseudoMarginal, 5, 60, marks=pytest.mark.slow),
+        pytest.param(lgm.PseudoMarginal, 1, 60, marks=pytest.mark.whole),
+        (lgm.PseudoMarginal, 5, 60),
         (lgm.papers.WhitenedMetropolis, 2, 0),
     ],
 )
 def test_every_sampler_leaves_the_joint_law(step, steps, tune):
     (model, _), rng = shared(n=6), np.random.default_rng(5)
-    replicates = 300 if tune else 150
+    replicates = 200 if tune else 150
     with reading_once(compiled=tune > 0):
         ours = step(model=model)
         test = joint_test(ours, model, replicates=replicates, steps=steps, tune=tune, rng=rng)

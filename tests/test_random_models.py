@@ -392,9 +392,10 @@ def test_all_other_random_models_are_refused_or_right(begin: int) -> None:
     assert all_right(REST[begin : begin + IN_A_CHUNK]) >= IN_A_CHUNK / 3
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 @pytest.mark.parametrize("ingredient", [*MOVING, *LATENTS, *LIKELIHOODS])
 def test_each_ingredient_is_read_or_refused_for_a_reason(ingredient: str) -> None:
+    """The models of `COVER` have all of them; this one asks that none is refused everywhere."""
     if ingredient in SEEN:
         return
     reasons = []

@@ -97,6 +97,7 @@ def test_a_draw_that_the_model_has_no_density_of_is_rejected(monkeypatch):
 COUPLED, SEEN = np.array([[1.0, 0.6], [0.6, 1.0]]), np.array([1.0, 0.2])
 
 
+@pytest.mark.slow
 def test_moves_reject_one_by_one_where_there_is_nothing_to_draw_back(monkeypatch):
     """A draw of f, and then an s that x has no density at: f moves, and s does not.
 

@@ -193,6 +193,7 @@ def assert_same(ours, expected):
         assert np.asarray(value).dtype == np.asarray(right).dtype
 
 
+@pytest.mark.fast("each", "moved", "reduced")
 @pytest.mark.parametrize(
     "graphs",
     [ELEMENTWISE, MOVED, REDUCED, MATRICES],

@@ -19,11 +19,6 @@ def random_matrix(rng, n, share):
     return A + np.diag(0.5 + np.abs(A).sum(axis=0))
 
 
-@pytest.fixture
-def rng():
-    return np.random.default_rng(4)
-
-
 @pytest.fixture(params=[(1, 0.0), (5, 0.4), (60, 0.05), (40, 0.0), (12, 1.0)])
 def A(request, rng):
     return random_matrix(rng, *request.param)

@@ -50,11 +50,6 @@ WRITTEN = {
 }
 
 
-@pytest.fixture
-def rng():
-    return np.random.default_rng(4)
-
-
 def numbers():
     return pm.Beta("alpha", 3, 2), pm.Gamma("tau", 6, 4)
 

@@ -40,11 +40,6 @@ pytestmark = pytest.mark.usefixtures("quick")
 THETA = np.array([0.4, 0.3, 0.2])
 
 
-@pytest.fixture
-def rng():
-    return np.random.default_rng(4)
-
-
 def bent(toy, search=variational, theta=THETA):
     here = AtTheta.of(toy, theta)
     q = search(here.likelihood, here.prior, tolerance=1e-4)

@@ -319,7 +319,7 @@ def exact_moments():
     return mean, np.sqrt(w @ (grid - mean) ** 2)
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_draws_are_near_the_posterior():
     """The variance is at most (1 + ε λ(M V) / 4) / (1 − ε / 4) of it, V as measured at the mode.
 

@@ -185,6 +185,7 @@ def test_a_probability_that_underflows_far_out_does_not_end_the_search():
     assert ratio.max() < 2.0
 
 
+@pytest.mark.slow
 def test_student_errors_are_sampled_with_it_and_counts_with_ep():
     with_errors = build(lgm.PseudoMarginal, student())
     assert (with_errors.plan.approximation, with_errors.plan.sites) == ("variational", "optimized")

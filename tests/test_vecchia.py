@@ -218,6 +218,7 @@ def test_the_gradient_of_an_evidence(read):
     np.testing.assert_allclose(found, slopes, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_dense_form_reads_it_too(monkeypatch):
     """With its covariance, where no sparse form can have it."""
     monkeypatch.setattr(SumPredictor, "of", lambda setting: None)

@@ -268,7 +268,7 @@ def nuts():
     return moments(idata)
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 @pytest.mark.parametrize("name", EXACT)
 def test_exact_samplers_agree(name, nuts):
     make, draws = EXACT[name]

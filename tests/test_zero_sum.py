@@ -114,6 +114,7 @@ def test_its_posterior_is_left_invariant(form):
         assert joint_test(made, model, replicates=300, steps=3, rng=rng).pvalue > 1e-5
 
 
+@pytest.mark.slow
 def test_draws_sum_to_zero():
     with built("two_axes"):
         trace = pm.sample(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from types import SimpleNamespace
@@ -547,12 +547,29 @@ def invariance_after(
         yield JointTest.of_pairs(before, each)
 
 
+BEYOND_DOUBT = 1e-9
+"""The p-value of a mutant that needs no more tests."""
+
+
+def least(pvalues: Iterable[float]) -> float:
+    """The least p-value of several tests, of which those after the first beyond doubt do not run.
+
+    So the tests come as a generator.
+    """
+    noticed = 1.0
+    for pvalue in pvalues:
+        noticed = min(noticed, pvalue)
+        if noticed < BEYOND_DOUBT:
+            break
+    return noticed
+
+
 def until_noticed(pvalue: Callable[[int], float], *sizes: int) -> float:
     """The p-value of a mutant with so many replicates: the most only where fewer do not notice."""
     noticed = 1.0
     for replicates in sizes:
         noticed = pvalue(replicates)
-        if noticed < 1e-9:
+        if noticed < BEYOND_DOUBT:
             break
     return noticed
 
