@@ -76,7 +76,7 @@ __all__ = ["LoopLinker", "Writer", "written"]
 Variable = Any
 Index = tuple[str, ...]
 
-VERSION = 18
+VERSION = 19
 """Part of the key of functions on disk: change it with the code that is written."""
 
 SMALL = 32

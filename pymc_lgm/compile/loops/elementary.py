@@ -175,11 +175,17 @@ def _log_of_any(y: float, rest: float) -> float:
 
 @_inlined
 def _series(c: Any, x: float) -> float:
-    """Σ_k c_k xᵏ with an even number of terms; even and odd powers are summed in parallel."""
+    """Σ_k c_k xᵏ of 10 or 12 terms; even and odd powers are summed in parallel.
+
+    Without a loop, since for some processors LLVM unrolls a loop only after it has vectorized.
+    """
     square = x * x
-    even, odd = c[-2], c[-1]
-    for k in range(len(c) - 4, -1, -2):
-        even = even * square + c[k]
-        odd = odd * square + c[k + 1]
+    even, odd = c[8], c[9]
+    if len(c) > 10:
+        even, odd = c[10] * square + even, c[11] * square + odd
+    even, odd = even * square + c[6], odd * square + c[7]
+    even, odd = even * square + c[4], odd * square + c[5]
+    even, odd = even * square + c[2], odd * square + c[3]
+    even, odd = even * square + c[0], odd * square + c[1]
     result: float = odd * x + even
     return result
