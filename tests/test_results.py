@@ -124,7 +124,7 @@ def test_a_page_shows_the_files_of_today(results, monkeypatch, tmp_path):
     table(results).row("nutpie", 100, 5.0, (1.1, True))
     assert "not as its csv" in tables.faults(page)[0]
     text = tables.filled(page.read_text())
-    assert "\n```\nten draws\nsampler    n  ESS" in text
+    assert "\n```none\nten draws\nsampler    n  ESS" in text
     assert "\nnutpie   100    5  1.100!\n```\n\n<details>" in text
     assert "</summary>\n\n    python benchmarks/speed.py --draws 10\n" in text
     assert "<small>Row 1: code 1234567 of " in text

@@ -57,7 +57,7 @@ def files(asked: str) -> list[str]:
 def beside(names: list[str]) -> str:
     """Return the table of published numbers beside ours."""
     rows = published.rows({name: read(FOLDER / f"{name}.csv") for name in names})
-    return f"\n```\n{table([row | {'title': ''} for row in rows])}\n```\n\n"
+    return f"\n```none\n{table([row | {'title': ''} for row in rows])}\n```\n\n"
 
 
 def reached(names: list[str]) -> str:
@@ -100,10 +100,12 @@ def block(names: list[str]) -> str:
         titled.setdefault((row["file"], row["title"]), []).append(row)
     rows = [row for part in titled.values() for row in part]
     commands = list(dict.fromkeys(row["command"] for row in rows if row["command"]))
+    # Numbers of a table are not colored as those of a program are.
     tables = "\n\n".join(map(table, titled.values()))
+    shown = f"```none\n{tables}\n```"
     made = "".join(f"{broken(command)}\n" for command in commands)
     small = f"<small>{origins(rows, commands)}</small>"
-    parts = [f"```\n{tables}\n```", FOLD, *filter(None, [made.rstrip("\n")]), small, "</details>"]
+    parts = [shown, FOLD, *filter(None, [made.rstrip("\n")]), small, "</details>"]
     return "\n" + "\n\n".join(parts) + "\n\n"
 
 
@@ -112,7 +114,7 @@ def table(rows: list[dict[str, str]]) -> str:
     columns = [
         n for n in rows[0] if n not in ("title", "file", *ORIGIN) and any(r[n] for r in rows)
     ]
-    cells = [columns, *([row[name] for name in columns] for row in rows)]
+    cells = [columns, *([_shown(row[name]) for name in columns] for row in rows)]
     widths = []
     for name, *column in zip(*cells, strict=True):
         width = max(len(name), *(len(cell.rstrip(MARKS)) for cell in column))
@@ -120,6 +122,11 @@ def table(rows: list[dict[str, str]]) -> str:
         widths.append(width if numbers else -max(width, *map(len, column)))
     title = [rows[0]["title"]] if rows[0]["title"] else []
     return "\n".join([*title, *(line(row, widths) for row in cells)])
+
+
+def _shown(cell: str) -> str:
+    """Return a cell of a page; what was not measured is blank."""
+    return "" if cell == "nan" else cell
 
 
 def broken(command: str) -> str:
