@@ -307,7 +307,7 @@ def test_f_has_the_law_of_what_it_is_made_of(name):
     hyper = {v: model.rvs_to_transforms[v] for v in model.free_RVs if v not in latents}
     fixed = pm.do(model, {v.name: -0.3 if on is None else np.exp(-0.3) for v, on in hyper.items()})
     with pytensor.config.change_flags(**QUICK):
-        draws = pm.draw([fixed[v] for v in ours.latents], 500, random_seed=2)
+        draws = pm.draw([fixed[v] for v in ours.latents], 1500, random_seed=2)
     point = ours.point_of(theta)
     f = [
         ours.f_of(theta, point | dict(zip(ours.latents, x, strict=True)))
@@ -407,10 +407,9 @@ def test_every_sampler_leaves_the_joint_law(name, sampler, tune):
     # A mode search for each theta: compiled, these take half of the time, but for one model.
     searches = cls in (lgm.PseudoMarginal, lgm.papers.KnorrHeldRue, lgm.SurrogateSlice)
     compiled = (searches or name in COUPLED) and name != "classes"
-    replicates = 150 if searches and not compiled else 300
     with reading_once(compiled=compiled):
         step = cls(model=model, **options)
-        test = joint_test(step, model, replicates=replicates, steps=1, tune=tune, rng=rng)
+        test = joint_test(step, model, replicates=300, steps=1, tune=tune, rng=rng)
     assert test.pvalue > 1e-4
 
 

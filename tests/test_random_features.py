@@ -179,7 +179,7 @@ def test_columns_are_read_as_a_list_of_processes_is():
 )
 def test_every_sampler_leaves_the_joint_law(step, steps, tune):
     (model, _), rng = shared(n=6), np.random.default_rng(5)
-    replicates = 200 if tune else 150
+    replicates = 300 if tune else 150
     with reading_once(compiled=tune > 0):
         ours = step(model=model)
         test = joint_test(ours, model, replicates=replicates, steps=steps, tune=tune, rng=rng)

@@ -747,14 +747,16 @@ def observations_of_two_elements():
 
 
 @pytest.mark.slow
-def test_the_default_is_exact_where_observations_read_two_elements(forced):
+@pytest.mark.parametrize("steps", [1, 5])
+def test_the_default_is_exact_where_observations_read_two_elements(steps, forced):
     model = observations_of_two_elements()
     rng = np.random.default_rng(4)
     with reading_once(compiled=True):
         step = lgm.PseudoMarginal(model=model)
         assert isinstance(step.lgm.form, SumPredictor)
         assert step.lgm.sets is not None
-        result = joint_test(step, model, replicates=200, steps=2, tune=150, rng=rng)
+        count = 300 // steps
+        result = joint_test(step, model, replicates=count, steps=steps, tune=150, rng=rng)
     assert result.pvalue > LEVEL, result
 
 

@@ -100,8 +100,8 @@ def block(names: list[str]) -> str:
         titled.setdefault((row["file"], row["title"]), []).append(row)
     rows = [row for part in titled.values() for row in part]
     commands = list(dict.fromkeys(row["command"] for row in rows if row["command"]))
-    # Numbers of a table are not colored as those of a program are.
     tables = "\n\n".join(map(table, titled.values()))
+    # Without a language: in the default one, Sphinx would color numbers and words.
     shown = f"```none\n{tables}\n```"
     made = "".join(f"{broken(command)}\n" for command in commands)
     small = f"<small>{origins(rows, commands)}</small>"

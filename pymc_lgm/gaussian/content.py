@@ -1,7 +1,7 @@
 """Objects that are equal if their arrays are equal.
 
-Two operations that hold such objects are then equal, too. A compiled model is found in the cache by
-a hash of its operations' representations.
+Operations that hold equal objects are equal, too. PyTensor finds a compiled model in its cache by a
+hash of these operations.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class FieldRV(RandomVariable):
     Attributes
     ----------
     rank : int
-        Number of standard normal numbers that a draw takes.
+        Number of independent standard normal variables in a draw.
     shape : tuple of int
         Shape of a draw.
     """
