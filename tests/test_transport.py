@@ -208,7 +208,7 @@ def tuned(**options):
     """A tuned chain whose every move of theta and f is an importance draw."""
     options = {"n_importance": 1, "latent_move": None, "interweave": False} | options
     elements = elements_of((lgm.PseudoMarginal, options), "counts")
-    elements = [replace(elements[0], together=True)]
+    elements = [replace(elements[0], transported=True)]
     return Chain.start(elements, SeriesOfCounts(), np.random.default_rng(1), 200)
 
 

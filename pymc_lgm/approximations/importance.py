@@ -85,14 +85,14 @@ class Proposal:
         likelihood: SiteLikelihood,
         defensive: float = 0.0,
         *,
-        together: bool = False,
+        transported: bool = False,
     ) -> Proposal:
         """Correct q by the copula of its margins, if it has margins: 37 likelihood evaluations.
 
-        With ``together`` a transport map corrects all components jointly instead, which takes one
+        If ``transported``, a transport map corrects all components jointly instead, which takes one
         factorization per draw.
         """
-        if together:
+        if transported:
             return cls(q, transport(q, likelihood), defensive)
         if q.margins is None:
             return cls(q, None, defensive)

@@ -91,7 +91,7 @@ class Marginal:
         Share of importance draws from the prior: see `Proposal`.
     copula : bool
         Whether tuning also fits the margins that a copula of the importance draws needs.
-    together : bool
+    transported : bool
         Whether a transport map skews the importance draws.
     surrogate : ApproximateEvidence or None
         An evidence with a gradient, from loosely converged sites: the target's ``slope``.
@@ -112,7 +112,7 @@ class Marginal:
     antithetic: bool = True
     defensive: float = 0.0
     copula: bool = False
-    together: bool = False
+    transported: bool = False
     surrogate: ApproximateEvidence | None = None
     latent: CurvatureHMC | None = None
     predicts: bool = True
@@ -160,8 +160,8 @@ class Marginal:
             return state, tuning, dict.fromkeys(self.stats, math.nan)
         if phase is Phase.EXPLORE:
             state, tuning, stats = self._explore(rng, state, tuning)
-            if tuning.schedule.departs:
-                state = self._depart(rng, state, tuning)
+            if tuning.schedule.is_explored:
+                state = self._enter_exact_phase(rng, state, tuning)
         else:
             state, tuning, stats = self._sample(rng, state, tuning, tune)
             tuning = tuning._replace(schedule=tuning.schedule.after(phase))
@@ -173,7 +173,9 @@ class Marginal:
         """Draw from the sampler's own target."""
         raise NotImplementedError(f"{type(self).__name__} must say how it samples.")
 
-    def _depart(self, rng: np.random.Generator, state: State, tuning: MarginalTuning) -> State:
+    def _enter_exact_phase(
+        self, rng: np.random.Generator, state: State, tuning: MarginalTuning
+    ) -> State:
         """Make the state one of the sampler's own target, after exploration."""
         return state
 
@@ -245,19 +247,19 @@ class Marginal:
             found = q.sites.with_effects(state.at.likelihood.effects)
             sites = sites.update(state.theta, found, q.margins, q.center - q.mean)
         # At its end, exploration renews the line only if the sums hold a quarter of it.
-        full = schedule.departs and 4 * sites.thetas >= schedule.explored
+        full = schedule.is_explored and 4 * sites.thetas >= schedule.explored
         if sites.thetas and (schedule.is_renewal or full):
             sites = sites.renewed()
-            noise = noise if schedule.departs else noise.restarted()
+            noise = noise if schedule.is_explored else noise.restarted()
         if self._asks_for_noise and schedule.explored % LOOKS == 0:
-            noise = noise.update(self._noise(rng, state, self._measured(state, tuning, q)))
+            noise = noise.update(self._noise(rng, state, self._q_to_measure(state, tuning, q)))
         return tuning._replace(schedule=schedule, sites=sites, noise=noise)
 
     @property
     def _asks_for_noise(self) -> bool:
         return self.n_importance is None
 
-    def _measured(
+    def _q_to_measure(
         self, state: State, tuning: MarginalTuning, q: GaussianApproximation | None
     ) -> GaussianApproximation | None:
         """The q of which the noise is measured: here the one that exploration has found."""
@@ -270,7 +272,7 @@ class Marginal:
         if q is None:
             return math.nan
         scheme = Scheme(self.n_importance or FEW, self.antithetic)
-        proposal = Proposal.of(q, state.at.likelihood, self.defensive, together=self.together)
+        proposal = Proposal.of(q, state.at.likelihood, self.defensive, transported=self.transported)
         return noise_of_ratio(rng, state.at, proposal, scheme)
 
     # Moves

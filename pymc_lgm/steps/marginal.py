@@ -88,7 +88,7 @@ class Marginal(LatentGaussianStep):
             n_importance=self.plan.n_importance,
             fewest=self.plan.fewest,
             noise=self.plan.noise,
-            together=self.plan.skewness == "transport",
+            transported=self.plan.skewness == "transport",
             antithetic=self.plan.antithetic,
             defensive=self.plan.defensive,
             rests=self.plan.is_alone,
