@@ -131,7 +131,7 @@ class Facts:
             # Labels of a robust maximum truncate f: q is then not close, however few elements
             # f has.
             is_close=form.is_close and (concave or not joins),
-            has_transport=form.is_bent,
+            has_transport=form.has_transport,
             integrates_effects=model.likelihood is not model.graphs,
             fewest=form.fewest,
             seconds=form.seconds,

@@ -98,7 +98,7 @@ class LinearPredictor(Form):
 
     @cached_property
     def _frontier(self) -> Callable[..., Array]:
-        return self._setting.at_start(self._inputs, self._flat)
+        return self._setting.compiled_if_repeated(self._inputs, self._flat)
 
     @cached_property
     def _draw_back(self) -> DrawBack:
