@@ -612,7 +612,7 @@ def test_the_weight_of_a_bend_is_a_difference_of_prior_densities():
     _, _, proposal = toy_and_bend()
     q, rng = proposal.q, np.random.default_rng(6)
     x = q.center[:, None] + q.posterior.deviations(rng.standard_normal((1, q.prior.rank, 5)))
-    f, _, squares = proposal.skewness.weighed(x)
+    f, _, squares = proposal.skewness.forward_with_squares(x)
     expected = [
         q.prior.log_density(a) - q.prior.log_density(b) for a, b in zip(x.T, f.T, strict=True)
     ]

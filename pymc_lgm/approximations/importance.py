@@ -108,7 +108,7 @@ class Proposal:
         # squares.
         x = self.skewness.backward(f)
         if isinstance(self.skewness, Transport):
-            _, log_slopes, squares = self.skewness.weighed(x)
+            _, log_slopes, squares = self.skewness.forward_with_squares(x)
             return q.log_weights(x, nothing) - squares - log_slopes
         _, log_slopes = self.skewness.forward(x)
         difference, nu = prior.solve(f - x), prior.solve(x - q.mean[:, None])
@@ -132,7 +132,7 @@ class Proposal:
         )
         log_ratio -= half_log_B
         if isinstance(self.skewness, Transport):
-            f, log_slopes, squares = self.skewness.weighed(x.T)
+            f, log_slopes, squares = self.skewness.forward_with_squares(x.T)
             return f, log_ratio - squares - log_slopes
         if self.skewness is None or white is None:
             return x.T, log_ratio
