@@ -621,7 +621,7 @@ def test_an_ellipse_without_a_point_on_the_slice_ends():
 
 def test_a_copy_of_a_sampler_makes_draws_as_it_does():
     """A chain that goes on elsewhere keeps its importance draws, whatever made them."""
-    for options in ({}, {"search": "anew"}, {"approximation": "laplace", "search": "anew"}):
+    for options in ({}, {"sites": "optimized"}, {"approximation": "laplace", "sites": "optimized"}):
         (element,) = elements_of((lgm.PseudoMarginal, options), "counts")
         assert deepcopy(element.search) == element.search
 
