@@ -17,7 +17,7 @@ import numpy as np
 from pymc_lgm.adaptation import FEWEST, MANY, QUIET, QUIET_ENOUGH
 from pymc_lgm.approximations.emulator import MANY_HYPERPARAMETERS
 from pymc_lgm.model import LatentGaussianModel, refusals
-from pymc_lgm.moves.theta.survey import MOST
+from pymc_lgm.moves.theta.survey import MOST_COMPONENTS
 from pymc_lgm.samplers import LATENT_MOVES
 from pymc_lgm.samplers.interweaving import SHARE, SHARE_OF_QUIET
 from pymc_lgm.steps.options import Importance, between, known_move, one_of, positive
@@ -664,7 +664,7 @@ def _theta_move(facts: Facts, options: Options) -> Chosen:
     if move == "emulator":
         other = "nuts" if slope else "metropolis"
         warmup = "metropolis" if p <= FEW_THETAS else other
-        if not slope and p <= MOST and options.scale is None:
+        if not slope and p <= MOST_COMPONENTS and options.scale is None:
             warmup = "survey"
     if options.scale is not None and p and "metropolis" not in str((move, warmup)):
         raise ValueError(

@@ -23,7 +23,7 @@ from pymc_lgm.moves.theta.nuts import NUTS
 from pymc_lgm.moves.theta.on_emulator import propose, rehearse
 from pymc_lgm.moves.theta.prior_jump import jump_of_target
 from pymc_lgm.moves.theta.survey import survey
-from pymc_lgm.moves.theta.watching import WatchedTarget, spread
+from pymc_lgm.moves.theta.watching import WatchedTarget, thinned
 from pymc_lgm.state import State, acceptance_probability
 from pymc_lgm.targets.target import Target
 
@@ -309,7 +309,7 @@ class Emulated:
                 state, other, stats = self.other.run(rng, watched, tuning.other, tune)
                 tuning = tuning._replace(other=other)
         if learning and tuning.share < 1.0:
-            fit = tuning.fit.learn(spread(visited), state.theta)
+            fit = tuning.fit.learn(thinned(visited), state.theta)
             tuning = self._judged(tuning._replace(fit=fit))
         return state, tuning, {"theta_steps": 0.0} | stats
 
