@@ -91,7 +91,7 @@ def _heights(starts: Index, below: Index, widths: Index, shares: Array) -> Index
     """The length of each column after `relax`: one that joins the next column gets its rows."""
     n = starts.size - 1
     heights = np.empty(n, dtype=np.intp)
-    # Of the supernode that begins at column c + 1: its zeros, elements and columns.
+    # Zeros, elements and columns of the supernode that begins at column c + 1.
     zeros, size, width = 0, 0, 0
     for c in range(n - 1, -1, -1):
         h = starts[c + 1] - starts[c]

@@ -42,9 +42,9 @@ CLIMBING = 60
 """Largest number of gradients of a climb from PyMC's starting point, and never more than a tenth of
 the exploration. Most climbs end by themselves; this bounds those that do not."""
 
-LOOKS = 4
-"""While the chain explores, the noise is measured in every fourth draw, and f is drawn only
-then if no other step needs it: each costs as much as the rest of a draw."""
+NOISE_PERIOD = 4
+"""While the chain explores, the noise is measured in every fourth draw, and f is drawn only then if
+no other step needs it: each costs as much as the rest of a draw."""
 
 
 class MarginalTuning(NamedTuple):
@@ -190,7 +190,7 @@ class Marginal:
         # Estimates only serve to measure the noise, so few draws are enough.
         N = self.n_importance or FEW
         # Exploration does not need f, but other steps and the move of f do.
-        draws_f = not self.rests or explored % LOOKS == 0
+        draws_f = not self.rests or explored % NOISE_PERIOD == 0
         if explored == 0:
             state = self._climb(state, tuning, search)
         state, tuning, stats = self._approximately(rng, state, tuning, N, draws_f, tune=True)
@@ -246,12 +246,12 @@ class Marginal:
                 q = replace(q, margins=margins)
             found = q.sites.with_effects(state.at.likelihood.effects)
             sites = sites.update(state.theta, found, q.margins, q.center - q.mean)
-        # At its end, exploration renews the line only if the sums hold a quarter of it.
+        # The last fit of the line needs the sites of a quarter of the draws of exploration.
         full = schedule.is_explored and 4 * sites.thetas >= schedule.explored
         if sites.thetas and (schedule.is_renewal or full):
             sites = sites.renewed()
             noise = noise if schedule.is_explored else noise.restarted()
-        if self._asks_for_noise and schedule.explored % LOOKS == 0:
+        if self._asks_for_noise and schedule.explored % NOISE_PERIOD == 0:
             noise = noise.update(self._noise(rng, state, self._q_to_measure(state, tuning, q)))
         return tuning._replace(schedule=schedule, sites=sites, noise=noise)
 

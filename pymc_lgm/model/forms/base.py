@@ -44,7 +44,7 @@ PriorAt = Callable[[Array], "Prior | None"]
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """What a form is built from: the model, and the inputs of its graphs.
+    """The model and the inputs of graphs, from which a form is built.
 
     Attributes
     ----------
