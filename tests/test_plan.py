@@ -19,7 +19,7 @@ from models import MODELS, build, listed
 
 import pymc_lgm as lgm
 
-from pymc_lgm.adaptation import QUIET, QUIET_ENOUGH
+from pymc_lgm.adaptation import LARGEST_NOISE, SMALL_NOISE
 from pymc_lgm.steps.plan import ASKED, Facts, Options, plan
 
 pytestmark = pytest.mark.usefixtures("interpreted")
@@ -285,9 +285,9 @@ PLANS |= {"softmax": TABLE["inducing"].replace("ep", "variational")}
 def test_costly_draws_of_a_transport_map_may_be_noisier():
     """If a factorization takes a second. Other draws cost none."""
     costly, plain = replace(SERIES, seconds=1.0), Options(importance=lgm.Importance(copula=False))
-    assert plan(SERIES, Options()).noise == QUIET
-    assert plan(costly, Options()).noise == QUIET_ENOUGH
-    assert plan(costly, plain).noise == QUIET
+    assert plan(SERIES, Options()).noise == SMALL_NOISE
+    assert plan(costly, Options()).noise == LARGEST_NOISE
+    assert plan(costly, plain).noise == SMALL_NOISE
 
 
 @pytest.mark.slow

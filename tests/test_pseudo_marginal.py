@@ -32,7 +32,7 @@ from toys import (
 import pymc_lgm as lgm
 
 from pymc_lgm import samplers
-from pymc_lgm.adaptation import QUIET_ENOUGH, History, NoiseTuning
+from pymc_lgm.adaptation import LARGEST_NOISE, History, NoiseTuning
 from pymc_lgm.approximations.importance import (
     Coordinates,
     Proposal,
@@ -720,7 +720,7 @@ def test_where_no_noise_was_seen_draws_are_four_times_the_fewest():
 
 def test_costly_draws_may_be_noisier():
     """Four times the variance for a quarter of the draws, but estimates count as quiet alike."""
-    noise = NoiseTuning(), NoiseTuning(limit=QUIET_ENOUGH)
+    noise = NoiseTuning(), NoiseTuning(limit=LARGEST_NOISE)
     few, fewer = (each._replace(total=20 * 0.2, ratios=20, fewest=2) for each in noise)
     assert (few.n_importance, fewer.n_importance) == (16, 4)
     assert few.is_quiet

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pymc_lgm.adaptation import FEW, FEWEST, MANY, QUIET, NoiseTuning
+from pymc_lgm.adaptation import DRAWS_MEASURED, FEWEST_DRAWS, MOST_DRAWS, SMALL_NOISE, NoiseTuning
 from pymc_lgm.approximations.gaussian import GaussianApproximation
 from pymc_lgm.approximations.importance import Proposal, Scheme
 from pymc_lgm.approximations.recall import LineSearch, WarmSearch
@@ -107,8 +107,8 @@ class Marginal:
     explore: WarmSearch
     move: Move
     n_importance: int | None = None
-    fewest: int = FEWEST
-    noise: float = QUIET
+    fewest: int = FEWEST_DRAWS
+    noise: float = SMALL_NOISE
     antithetic: bool = True
     defensive: float = 0.0
     copula: bool = False
@@ -124,7 +124,7 @@ class Marginal:
 
         One importance draw has no variance to report, and fewer than 30 have no tail.
         """
-        most = self.n_importance or MANY
+        most = self.n_importance or MOST_DRAWS
         return (
             *self.move.stats,
             "log_evidence",
@@ -188,7 +188,7 @@ class Marginal:
         explored = tuning.schedule.explored
         search = self.explore.along(tuning.sites.line)
         # Estimates only serve to measure the noise, so few draws are enough.
-        N = self.n_importance or FEW
+        N = self.n_importance or DRAWS_MEASURED
         # Exploration does not need f, but other steps and the move of f do.
         draws_f = not self.rests or explored % NOISE_PERIOD == 0
         if explored == 0:
@@ -271,7 +271,7 @@ class Marginal:
         """Difference of two log estimates that the exact chain would compute here; NaN if no q."""
         if q is None:
             return math.nan
-        scheme = Scheme(self.n_importance or FEW, self.antithetic)
+        scheme = Scheme(self.n_importance or DRAWS_MEASURED, self.antithetic)
         proposal = Proposal.of(q, state.at.likelihood, self.defensive, transported=self.transported)
         return noise_of_ratio(rng, state.at, proposal, scheme)
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pymc_lgm.adaptation import FEWEST, MANY, QUIET, QUIET_ENOUGH
+from pymc_lgm.adaptation import FEWEST_DRAWS, LARGEST_NOISE, MOST_DRAWS, SMALL_NOISE
 from pymc_lgm.approximations.emulator import MANY_HYPERPARAMETERS
 from pymc_lgm.model import LatentGaussianModel, refusals
 from pymc_lgm.moves.theta.survey import MOST_COMPONENTS
@@ -105,7 +105,7 @@ class Facts:
     is_close: bool = False
     has_transport: bool = False
     integrates_effects: bool = False
-    fewest: int = FEWEST
+    fewest: int = FEWEST_DRAWS
     seconds: float = 0.0
     has_theta_gradient: bool = True
     has_evidence_gradient: bool = True
@@ -339,8 +339,8 @@ class Plan:
     skewness: str | None = None
     fits_margins: bool = False
     n_importance: int | None = None
-    fewest: int = FEWEST
-    noise: float = QUIET
+    fewest: int = FEWEST_DRAWS
+    noise: float = SMALL_NOISE
     antithetic: bool = False
     defensive: float = 0.0
     estimates: str | None = None
@@ -375,7 +375,7 @@ class Plan:
             N = self.n_importance
             pairs = ", in pairs" if self.antithetic and (N is None or N % 2 == 0) else ""
             prior = f", {self.defensive:.0%} of them from the prior" if self.defensive else ""
-            many = f"{self.fewest} to {MANY}" if N is None else N
+            many = f"{self.fewest} to {MOST_DRAWS}" if N is None else N
             drawn = "draw" if N == 1 else "draws"
             yield "approximation", self.approximation
             yield "sites", str(self.sites)
@@ -572,7 +572,7 @@ def _estimates(facts: Facts, options: Options, fields: dict[str, Any]) -> Chosen
     fewest = TRANSPORTED if fields["skewness"] == "transport" else facts.fewest
     fewest = EXACT if exact else fewest
     is_costly = fields["skewness"] == "transport" and facts.seconds > CALLS
-    noise = QUIET_ENOUGH if is_costly else QUIET
+    noise = LARGEST_NOISE if is_costly else SMALL_NOISE
     N = None if options.n_importance is None else int(options.n_importance)
     of_N = (
         f"Tuning doubles it until a log ratio of two estimates has a variance of {noise} or less."

@@ -17,7 +17,7 @@ import pymc as pm
 
 from numpy.typing import NDArray
 
-from pymc_lgm.adaptation import FEWEST
+from pymc_lgm.adaptation import FEWEST_DRAWS
 from pymc_lgm.approximations.sites import Effects
 from pymc_lgm.compile.graphs.functions import STABLE, called_once
 from pymc_lgm.gaussian import Prior
@@ -251,7 +251,7 @@ class Form:
     has_sets: bool = True
     has_transport: bool = False
     is_close: bool = False
-    fewest: int = FEWEST
+    fewest: int = FEWEST_DRAWS
     seconds: float = 0.0
     caveats: Mapping[str, bool] = {}
 

@@ -26,7 +26,7 @@ from pymc.distributions.transforms import ZeroSumTransform
 from pytensor.graph.replace import clone_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors
 
-from pymc_lgm.adaptation import FEWEST
+from pymc_lgm.adaptation import FEWEST_DRAWS
 from pymc_lgm.approximations.emulator import MANY_HYPERPARAMETERS
 from pymc_lgm.approximations.sites import Effects
 from pymc_lgm.approximations.transport import LARGEST_SET
@@ -163,7 +163,7 @@ class SumPredictor(Form):
         self.mean = self.cov = pt.zeros(self.n)
         # Once effects are integrated out, the posterior is close to a Gaussian: no transport.
         self.is_close, self.has_transport = own is not None, own is None
-        self.fewest = FEWEST if own is None else FEWEST_INTEGRATED
+        self.fewest = FEWEST_DRAWS if own is None else FEWEST_INTEGRATED
         self.has_evidence_gradient = own is None
         self._integrated: IntegratedEffects | None = None
         self._last = LastThetas[_Numbers | None](1)
