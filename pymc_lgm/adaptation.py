@@ -324,7 +324,7 @@ class NoiseTuning(NamedTuple):
 
     @property
     def is_quiet(self) -> bool:
-        """Whether ``given``, or at most `MOST_DRAWS`, make the measured s² at most `SMALL_NOISE`."""
+        """Whether ``given`` or at most `MOST_DRAWS` bring the measured s² to `SMALL_NOISE`."""
         return self.ratios > 0 and self._wanted(SMALL_NOISE) <= (self.given or MOST_DRAWS)
 
     def _wanted(self, limit: float) -> float:
