@@ -366,7 +366,7 @@ def test_from_good_sites_it_takes_two_operations():
     sites = SLOPES["ep"].search(at.likelihood, at.prior).sites
     slope = replace(SLOPES["ep"], search=replace(SLOPES["ep"].search, tolerance=1e-3))
     before = tally.cubic_ops
-    assert slope.along(lambda theta: sites)(at) is not None
+    assert slope.with_line(lambda theta: sites)(at) is not None
     assert tally.cubic_ops - before == 2
 
 

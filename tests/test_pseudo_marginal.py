@@ -376,7 +376,7 @@ def test_draws_of_another_sampler_are_not_kept():
     chain = Chain.start((one,), Counts(), np.random.default_rng(5))
     chain.step()
     for of, stays in ((one, True), (poor_element(2.0, independent=True, n_importance=4), False)):
-        search = of.search.along(None)
+        search = of.search.with_line(None)
         target = module.PseudoMarginalTarget.fix(
             np.random.default_rng(6), chain.state, search=search, scheme=Scheme(4), keep=True
         )
@@ -642,7 +642,7 @@ def test_after_tuning_q_is_a_function_of_theta():
     assert chain.tunings[0].sites.line is line
     assert line is not None
     theta, toy = chain.state.theta, chain.toy
-    search = element.search.along(line)
+    search = element.search.with_line(line)
     one, two = (search(LikelihoodAt(toy, theta), toy.prior(theta)) for _ in range(2))
     np.testing.assert_array_equal(one.center, two.center)
 

@@ -186,7 +186,7 @@ class Marginal:
     ) -> tuple[State, MarginalTuning, Stats]:
         """Move theta on the approximate evidence, and learn from it."""
         explored = tuning.schedule.explored
-        search = self.explore.along(tuning.sites.line)
+        search = self.explore.with_line(tuning.sites.line)
         # Estimates only serve to measure the noise, so few draws are enough.
         N = self.n_importance or DRAWS_MEASURED
         # Exploration does not need f, but other steps and the move of f do.
@@ -216,7 +216,7 @@ class Marginal:
         tune: bool,
     ) -> tuple[State, MarginalTuning, Stats]:
         """Move theta on q's evidence, then draw f by importance weight."""
-        search = self.explore.along(tuning.sites.line)
+        search = self.explore.with_line(tuning.sites.line)
         evidence = self._evidence(tuning)
         target = ApproximateMarginalTarget.fix(state, search=search, evidence=evidence)
         state, tuning, stats = self._move_theta(rng, target, tuning, tune)
@@ -279,7 +279,7 @@ class Marginal:
 
     def _evidence(self, tuning: MarginalTuning) -> ApproximateEvidence | None:
         """Where the target's slope comes from, if a move may need one."""
-        return self.surrogate and self.surrogate.along(tuning.sites.line)
+        return self.surrogate and self.surrogate.with_line(tuning.sites.line)
 
     def _move_theta(
         self, rng: np.random.Generator, target: Target, tuning: MarginalTuning, tune: bool

@@ -148,4 +148,4 @@ class PseudoMarginal(Marginal):
         """Search of the exact chain: it uses the linear model of the sites once there is one."""
         line = tuning.sites.line
         search = self.search if self.search is not None and line else self.explore
-        return search.along(line)
+        return search.with_line(line)
