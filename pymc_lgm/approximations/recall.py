@@ -195,9 +195,7 @@ class Recall:
     def __call__(self, likelihood: SiteLikelihood, prior: Prior) -> GaussianApproximation | None:
         """Use the sites predicted at the prior's theta."""
         if self.line is None:
-            raise ValueError(
-                "There is no linear model of the sites yet. Set one by with_line(line)."
-            )
+            raise ValueError("There is no linear model of the sites yet: set one by with_line.")
         start = self.line(prior.theta).without_effects(likelihood.effects)
         return recall(likelihood, prior, start=start, search=self.search)
 
