@@ -197,8 +197,9 @@ def leave_one_out(
 
     Notes
     -----
-    Per draw, a Laplace approximation where theta has changed, and mostly 17 evaluations of the
-    likelihood per observation: :math:`O(n^3)` for a dense process, and :math:`O(n^2)` beside it.
+    Per draw, a Laplace approximation if theta has changed, and mostly 17 to 33 evaluations of the
+    likelihood per observation: :math:`O(n^3)` for a dense process, and :math:`O(n^2)` for the
+    likelihood.
     Each log density has an error of about 1e-4, at most 1e-2 for a likelihood with cliffs. If the
     model integrates the process out, as `pymc.gp.Marginal` does, the densities have a closed form
     (Sundararajan and Keerthi 2001).
