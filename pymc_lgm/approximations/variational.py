@@ -78,8 +78,8 @@ def variational(
     -----
     Two O(n³) operations and 32 evaluations of the likelihood per sweep, as in `ep`. Integration by
     parts reduces both expectations to values of ℓ_i. If an observation reads several f_i, the sites
-    have a block for each set, and a sweep takes 19 to 256 evaluations for sets of up to ten, 289 for
-    twelve: see `nodes_of_sets`.
+    have a block for each set. A sweep then takes an evaluation for each node of `nodes_of_sets`: 19
+    to 256 for sets of up to ten.
     """
     return site_search(
         _sweep if likelihood.sets is None else _sweep_of_sets,
