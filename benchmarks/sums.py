@@ -170,6 +170,17 @@ def crossed(rng: np.random.Generator) -> None:
 
 
 @model
+def crossed_answers(rng: np.random.Generator) -> None:
+    rows, columns, n = 2000, 500, 20_000
+    i, j = rng.integers(0, rows, n), rng.integers(0, columns, n)
+    eta = 0.5 + 0.8 * rng.standard_normal(rows)[i] + 0.6 * rng.standard_normal(columns)[j]
+    b, sd = pm.Normal("b", 0, 2), pm.HalfNormal("sd", 1, shape=2)
+    u, v = pm.Normal("u", 0, sd[0], shape=rows), pm.Normal("v", 0, sd[1], shape=columns)
+    y = rng.uniform(size=n) < 1 / (1 + np.exp(-eta))
+    pm.Bernoulli("y", logit_p=b + u[i] + v[j], observed=y.astype(int))
+
+
+@model
 def correlated_slopes(rng: np.random.Generator) -> None:
     groups, n = 60, 600
     g, x = np.repeat(np.arange(groups), 10), rng.standard_normal(n)
@@ -206,9 +217,8 @@ def two_responses(rng: np.random.Generator) -> None:
     pm.MvNormal("y", b + x[:, None] * beta + u[g], chol=chol, observed=y)
 
 
-@model
-def leverage(rng: np.random.Generator) -> None:
-    n, h = 300, np.zeros(301)
+def stock_returns(rng: np.random.Generator, n: int) -> None:
+    h = np.zeros(n + 1)
     noise = rng.standard_normal((2, n))
     for i in range(n):
         h[i + 1] = 0.95 * h[i] + 0.25 * (-0.5 * noise[0, i] + np.sqrt(0.75) * noise[1, i])
@@ -220,6 +230,16 @@ def leverage(rng: np.random.Generator) -> None:
     sd = pm.math.exp((mu + f[:-1]) / 2)
     mean = rho * sd * (f[1:] - phi * f[:-1]) / sigma
     pm.Normal("y", mean, sd * pm.math.sqrt(1 - rho**2), observed=y)
+
+
+@model
+def leverage(rng: np.random.Generator) -> None:
+    stock_returns(rng, 300)
+
+
+@model
+def leverage_14_years(rng: np.random.Generator) -> None:
+    stock_returns(rng, 3522)
 
 
 @model
