@@ -400,7 +400,7 @@ def _refuse(model: pm.Model, lgm: LatentGaussianModel) -> None:
             "over one element of the latents given all data. Write "
             "pm.compute_log_likelihood(idata) and az.loo(idata)."
         )
-    if lgm.form.whose:
+    if lgm.form.caveats:
         raise ValueError(
             "The model has inducing variables and draws of the optimal variational posterior, "
             "which is not that of its likelihood: there are no leave-one-out densities of it."

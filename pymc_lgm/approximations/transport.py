@@ -2,7 +2,8 @@
 
 A Gaussian q ignores the third derivatives of ℓ. A `Copula` corrects each element alone. In a long
 series of dependent elements the gain is lost, because the prior penalizes such moves. The map here
-propagates the correction of each element to the others through Σ. A draw x ~ N(0, Σ) goes to
+propagates the correction of each element to the others through Σ. A deviation x ~ N(0, Σ) of a draw
+of q from its center f̂ goes to
 
     f = f̂ + x + Σ h(x),   h(x) = Σ_k t_k [ρ(y_k) − E ρ(y_k)] b_k,   y_k = b_kᵀ x ~ N(0, 1),
     ρ(y) = c² log cosh(y/c),   ρ'(y) = c tanh(y/c).
@@ -62,8 +63,8 @@ NODES = 4
 """Gauss-Hermite nodes per axis for T. They are exact if ℓ is a polynomial of degree four."""
 
 STEPS = 100
-"""Most steps of Newton's method. On series of 500 counts and of 500 returns 4 to 6 sufficed for
-draws at 3 sd."""
+"""Largest number of steps of Newton's method. On series of 500 counts and of 500 returns 4 to 6
+sufficed for draws at 3 sd."""
 
 SHORTEST = 1e-6
 """Smallest share of a step that is tried: 20 halvings, which only rounding errors ask for."""
@@ -120,7 +121,9 @@ def _rule(s: int) -> tuple[Array, Array]:
 
 @dataclass(frozen=True, eq=False)
 class Transport:
-    """A bijection from draws x of q to f, with the interface of `Copula`.
+    """A bijection from draws x of q, which include its center here, to f.
+
+    It has the interface of `Copula`, and `forward_with_squares`.
 
     Attributes
     ----------
@@ -130,7 +133,7 @@ class Transport:
     b : ndarray, shape (K, s, G)
         The directions of each set; 0 where it is padded.
     t : ndarray, shape (K, G)
-        Strengths of the correction.
+        The strength of the correction in each direction.
     bound : float
         c.
     """
@@ -143,29 +146,30 @@ class Transport:
 
     def forward(self, x: Array) -> tuple[Array, Array]:
         """f of columns x, shape (n, N), and log |∂x/∂f| of each column, shape (N,)."""
-        f, log_slopes, _ = self.weighed(x)
+        f, log_slopes, _ = self.forward_with_squares(x)
         return f, log_slopes
 
-    def weighed(self, x: Array) -> tuple[Array, Array, Array]:
-        """`forward`, and the change of −log N(f; m, K) from x to f, each (N,).
+    def forward_with_squares(self, x: Array) -> tuple[Array, Array, Array]:
+        """`forward`, and −log N(f; m, K) + log N(x; m, K), each (N,).
 
-        With g = f − x = Σ h it is gᵀ K⁻¹ (x − m + ½ g), and K⁻¹ g = h − W g, since Σ⁻¹ = K⁻¹ + W.
-        So no root of K is needed. If K is singular, K⁻¹ g is one of the vectors that K maps to g.
+        With g = f − x = Σ h this difference is gᵀ K⁻¹ (x − m + ½ g), and K⁻¹ g = h − W g, since
+        Σ⁻¹ = K⁻¹ + W. So no root of K is needed. If K is singular, K⁻¹ g is one of the vectors that
+        K maps to g.
         """
         q = self.q
-        h, growth = self._correction(np.ascontiguousarray((x - q.center[:, None]).T))
+        h, hessian = self._correction(np.ascontiguousarray((x - q.center[:, None]).T))
         g = q.posterior.covariance_times(h.T)
         middle = x - q.mean[:, None] + 0.5 * g
         squares = np.einsum("ij,ij->j", middle, h.T - q.posterior.precision_times(g))
-        return x + g, np.array([self._log_slope(each) for each in growth]), squares
+        return x + g, np.array([self._log_slope(each) for each in hessian]), squares
 
     def backward(self, f: Array) -> Array:
         """x of columns f, each by Newton's method for a convex function."""
         return np.stack([self._backward(column) for column in f.T], axis=1)
 
-    def _log_slope(self, growth: Array) -> float:
-        """log|Σ⁻¹| − log|Σ⁻¹ + ∂h/∂x|, in which log|K| cancels."""
-        updated = self.q.prior.condition(_plus(self.q.precision, growth))
+    def _log_slope(self, hessian: Array) -> float:
+        """log |∂x/∂f| = log|Σ⁻¹| − log|Σ⁻¹ + ∂h/∂x|, in which log|K| cancels."""
+        updated = self.q.prior.condition(_plus(self.q.precision, hessian))
         if updated is None:
             return np.nan
         return self.q.posterior.log_determinant - updated.log_determinant
@@ -173,36 +177,37 @@ class Transport:
     def _correction(self, rows: Array) -> tuple[Array, Array]:
         """h (N, n) and the blocks of ∂h/∂x (N, G, s, s) at rows x."""
         middle = _middle(self.bound)
-        h, growth = _corrections(rows, self.sets, self.b, self.t, self.bound, middle)
-        return h, growth
+        h, hessian = _corrections(rows, self.sets, self.b, self.t, self.bound, middle)
+        return h, hessian
 
     def _backward(self, f: Array) -> Array:
-        """Solve x + Σ h(x) = f, the root of the gradient Σ⁻¹ (x − d) + h with d = f − f̂."""
+        """Solve f̂ + x + Σ h(x) = f: Σ⁻¹ (x − d) + h(x) = 0 with d = f − f̂, a gradient."""
         q = self.q
         d = f - q.center
 
-        def slope(x: Array) -> tuple[Array, Array]:
-            h, growth = self._correction(x[None])
-            away = x - d
-            return q.prior.inverse_times(away) + q.posterior.precision_times(away) + h[0], growth[0]
+        def gradient_at(x: Array) -> tuple[Array, Array]:
+            h, hessian = self._correction(x[None])
+            moved = x - d
+            of_q = q.prior.inverse_times(moved) + q.posterior.precision_times(moved)
+            return of_q + h[0], hessian[0]
 
         x = d
-        left, growth = slope(x)
+        gradient, hessian = gradient_at(x)
         updated = None
         for _ in range(STEPS):
             if updated is None:
-                updated = q.prior.condition(_plus(q.precision, growth))
+                updated = q.prior.condition(_plus(q.precision, hessian))
             if updated is None:
                 break
-            step = updated.covariance_times(left)
-            # The function is convex, so its slope along the step must shrink.
-            along = abs(float(step @ left))
+            step = updated.covariance_times(gradient)
+            # The function is convex, so its derivative along the step must shrink.
+            along = abs(float(step @ gradient))
             share = 1.0
-            new, growth = slope(x - step)
+            new, hessian = gradient_at(x - step)
             while not abs(float(step @ new)) <= along and share > SHORTEST:
                 share *= 0.5
-                new, growth = slope(x - share * step)
-            x, left = x - share * step, new
+                new, hessian = gradient_at(x - share * step)
+            x, gradient = x - share * step, new
             square = updated.inv_quad_form(step)
             if share == 1.0 and square < CLOSE**2:
                 break
@@ -212,11 +217,11 @@ class Transport:
         return result
 
 
-def _plus(W: Precision, growth: Array) -> Precision:
-    """W plus the blocks of a second derivative, (G, s, s)."""
+def _plus(W: Precision, hessian: Array) -> Precision:
+    """W plus the blocks of a Hessian, (G, s, s)."""
     if isinstance(W, SiteBlocks):
-        return SiteBlocks(W.sets, W.values + growth)
-    return W + growth[:, 0, 0]
+        return SiteBlocks(W.sets, W.values + hessian)
+    return W + hessian[:, 0, 0]
 
 
 @lru_cache
@@ -235,7 +240,7 @@ def _corrections(
     The sets are the last axis, so that the compiler vectorizes the loops over them.
     """
     (K, s, G), (N, n) = b.shape, rows.shape
-    out, growth = np.zeros((N, n)), np.empty((N, G, s, s))
+    out, hessian = np.zeros((N, n)), np.empty((N, G, s, s))
     x, h, slopes = np.empty((s, G)), np.empty((s, G)), np.empty((s, s, G))
     y, rho, slope = np.empty(G), np.empty(G), np.empty(G)
     log_2, per_bound, square = math.log(2.0), 1.0 / bound, bound * bound
@@ -268,17 +273,17 @@ def _corrections(
                     out[row, sets[i, g]] = h[i, g]
             for j in range(i + 1):
                 for g in range(G):
-                    growth[row, g, i, j] = slopes[i, j, g]
-                    growth[row, g, j, i] = slopes[i, j, g]
-    return out, growth
+                    hessian[row, g, i, j] = slopes[i, j, g]
+                    hessian[row, g, j, i] = slopes[i, j, g]
+    return out, hessian
 
 
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")
 def transport(q: GaussianApproximation, likelihood: SiteLikelihood) -> Transport | None:
     """Fit the transport map by evaluations of ℓ: 4, or 16 and 64 for sets of two and three.
 
-    Any t makes a bijection if c is small enough. If q has margins, their variances Σ_ii are used,
-    and P⁻¹ is not computed: they are predicted, or those of a search.
+    Any t makes a bijection if c is small enough. If q has margins, Σ_ii is taken from them, whether
+    they are predicted or those of a search, so that Σ need not be computed.
 
     Returns
     -------

@@ -26,7 +26,7 @@ from pymc_lgm.gaussian import Family
 from pymc_lgm.gaussian.families import Map
 from pymc_lgm.gaussian.neighbors import NearestNeighbors, Neighbors
 from pymc_lgm.gaussian.spde import FiniteElements, OfMesh
-from pymc_lgm.gaussian.structure import IntrinsicMap, OfStructure, Structure
+from pymc_lgm.gaussian.structure import IntrinsicFamily, IntrinsicMap, Structure
 from pymc_lgm.gmrf import ConstraintTransform, IntrinsicRV, MaternRV, kappa_and_tau
 from pymc_lgm.model import refusals
 from pymc_lgm.model.integrates import positive_or_nan
@@ -234,9 +234,9 @@ class Structured(NamedTuple):
         """The covariance of the coordinates, (n − k, n − k)."""
         return self.sigma**2 * pt.constant(self.structure.covariance())
 
-    def family(self, n: int) -> OfStructure:
+    def family(self, n: int) -> IntrinsicFamily:
         """Q by its elements, with constraints."""
-        return OfStructure(self.structure)
+        return IntrinsicFamily(self.structure)
 
     def explain(self, where: str) -> str:
         """Say that σ is the cause: nothing else is random."""

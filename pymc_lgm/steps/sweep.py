@@ -171,7 +171,7 @@ class Sweep(LatentGaussianStep):
             # With several processes theta has long thin ridges, where a random walk hardly moves.
             slices = model.coupled is not None and self.target_accept is None
             self.move = "slice" if slices else "metropolis"
-        if model.p > 0 and not model.form.stays and "sufficient" in self.parameterizations:
+        if model.p > 0 and not model.form.can_fix_f and "sufficient" in self.parameterizations:
             raise ValueError(refusals.range_held(model.latent))
         kind = samplers.THETA_MOVES[self.move]
         options = {"target_accept": self.target_accept, kind.tunes: self.scale}
