@@ -40,7 +40,7 @@ from scipy.sparse import csr_array
 import pymc_lgm as lgm
 
 from pymc_lgm.compile.graphs.functions import called_once
-from pymc_lgm.model import affine_graph, graphs, latents, operations, predictor, reading
+from pymc_lgm.model import graphs, latents, operations, predictor, reading
 from pymc_lgm.model.operations import is_affine_elementwise
 from pymc_lgm.model.reads import Evaluation, Reads, reads_of
 
@@ -551,7 +551,7 @@ UNREAD = ("an unread scale", "effects", "Poisson")
 
 MUTANTS = {
     "rows merged by a look": Mutant(
-        affine_graph, "distinct_elements", by_looks, ("effects", "hinge", "Poisson"), 0
+        predictor, "distinct_elements", by_looks, ("effects", "hinge", "Poisson"), 0
     ),
     "columns frozen by a look": Mutant(
         predictor,

@@ -44,7 +44,6 @@ from pymc_lgm.gaussian import (
 from pymc_lgm.gaussian.families import BandedSeries
 from pymc_lgm.linalg import Array
 from pymc_lgm.model import refusals
-from pymc_lgm.model.affine_graph import AffineGraph, Elements
 from pymc_lgm.model.columns import columns_move
 from pymc_lgm.model.cumulative_sums import CumulativeSums, cumulative_sums, distributed
 from pymc_lgm.model.fields import Structured
@@ -62,6 +61,7 @@ from pymc_lgm.model.forms.integrated import IntegratedEffects
 from pymc_lgm.model.hyperparameters import discrete_in
 from pymc_lgm.model.latents import Latent
 from pymc_lgm.model.log_concave import are_bent_slowly, are_log_concave, are_quadratic
+from pymc_lgm.model.predictor import AffineGraph, Elements
 from pymc_lgm.model.reads import MOST as MOST_READ
 from pymc_lgm.model.reads import Evaluation, joined, reads_of, reads_of_densities, sets_of
 from pymc_lgm.model.series import Series
