@@ -74,6 +74,7 @@ __all__ = [
     "is_sparse_product",
     "known_value",
     "moved",
+    "name_of",
     "number_of",
     "performed",
     "powers_of",
@@ -312,6 +313,11 @@ def constant_of(v: Variable) -> Any:
     """The value of a constant, except for the order of axes; ``None`` for any other variable."""
     v = bare(v)
     return v.data if isinstance(v, Constant) else None
+
+
+def name_of(node: Any) -> str:
+    """The user's name of a node's result, or the node's operation."""
+    return next((v.name for v in node.outputs if v.name), str(node.op))
 
 
 def known_value(v: Variable) -> Any:

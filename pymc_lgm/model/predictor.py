@@ -30,8 +30,8 @@ from pymc_lgm.model.columns import columns_move, jump_in
 from pymc_lgm.model.cumulative_sums import CumulativeSums
 from pymc_lgm.model.elements import distinct_elements
 from pymc_lgm.model.forms.base import Setting
-from pymc_lgm.model.hyperparameters import name_of
 from pymc_lgm.model.latents import Latent
+from pymc_lgm.model.operations import name_of
 from pymc_lgm.model.reads import Evaluation, Reads, reads_of
 from pymc_lgm.model.refutations import (
     generator,

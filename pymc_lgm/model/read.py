@@ -30,9 +30,13 @@ from pymc_lgm.model.fields import is_structured
 from pymc_lgm.model.functions import ModelFunctions
 from pymc_lgm.model.graphs import Variable
 from pymc_lgm.model.latents import is_gaussian, is_process
-from pymc_lgm.model.left_gaussians import refuse_left_gaussians
 from pymc_lgm.model.points import start_of
-from pymc_lgm.model.reading import Reading, read_latents, read_observed
+from pymc_lgm.model.reading import (
+    Reading,
+    read_latents,
+    read_observed,
+    refuse_left_gaussians,
+)
 from pymc_lgm.threads import few_threads
 
 __all__ = ["LatentGaussianModel", "find_latent", "find_latents", "latents_beside", "read"]

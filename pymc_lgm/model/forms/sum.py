@@ -58,10 +58,10 @@ from pymc_lgm.model.forms.base import (
     Setting,
 )
 from pymc_lgm.model.forms.integrated import IntegratedEffects
-from pymc_lgm.model.hyperparameters import discrete_in
 from pymc_lgm.model.latents import Latent
 from pymc_lgm.model.log_concave import are_bent_slowly, are_log_concave, are_quadratic
 from pymc_lgm.model.predictor import AffineGraph, Elements
+from pymc_lgm.model.reading import discrete_in
 from pymc_lgm.model.reads import MOST as MOST_READ
 from pymc_lgm.model.reads import Evaluation, joined, reads_of, reads_of_densities, sets_of
 from pymc_lgm.model.series import Series
