@@ -79,6 +79,7 @@ __all__ = [
     "performed",
     "powers_of",
     "sources",
+    "squared",
 ]
 
 Variable = Any
@@ -294,6 +295,12 @@ def is_added(node: Apply[Any, Any], position: int) -> bool:
     if not isinstance(op, Elemwise):
         return position < moved(op, node.inputs)
     return position > 0 if isinstance(op.scalar_op, ps.Switch) else isinstance(op.scalar_op, ADDING)
+
+
+def squared(L: Variable) -> Variable | None:
+    """K, if a variable is the lower Cholesky factor of K; ``None`` for any other variable."""
+    op = None if L.owner is None else core_of(L.owner.op)
+    return L.owner.inputs[0] if isinstance(op, Cholesky) and op.lower else None
 
 
 def function_of(v: Variable) -> Any:

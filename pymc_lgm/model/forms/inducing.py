@@ -18,7 +18,6 @@ import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors, toposort
-from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
 
 from pymc_lgm.gaussian import InducingPrior, Prior
@@ -34,7 +33,7 @@ from pymc_lgm.model.forms.base import (
     Setting,
 )
 from pymc_lgm.model.forms.rows import maps_by_rows
-from pymc_lgm.model.operations import core_of
+from pymc_lgm.model.operations import core_of, squared
 
 __all__ = ["CachedAtTheta", "ThroughInducing"]
 
@@ -278,10 +277,7 @@ def root_of(V: Variable) -> Variable | None:
     if A is None or A.owner is None or not isinstance(core_of(A.owner.op), SolveTriangular):
         return None
     R = A.owner.inputs[0]
-    op = core_of(A.owner.op)
-    factored = None if R.owner is None else core_of(R.owner.op)
-    is_root = op.lower and isinstance(factored, Cholesky) and factored.lower
-    return R if is_root else None
+    return R if core_of(A.owner.op).lower and squared(R) is not None else None
 
 
 def theta_alone(densities: Sequence[Variable], f: Variable, theta: Variable) -> list[Variable]:
