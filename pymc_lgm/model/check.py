@@ -37,7 +37,7 @@ from pymc_lgm.model import refusals
 from pymc_lgm.model.functions import ModelFunctions
 from pymc_lgm.model.points import start_of, unconstrained
 from pymc_lgm.model.reading import Reading
-from pymc_lgm.model.refutations import generator
+from pymc_lgm.model.refutations import generator, rank_of
 
 __all__ = ["Audit", "Difference"]
 
@@ -368,21 +368,19 @@ class Audit:
         x = [np.asarray(point[name], dtype=np.float64) for name in self._free]
         if not np.isfinite(values).all() or not 0 < sum(v.size for v in x) <= MOST_LATENTS:
             return []
+        ends = np.cumsum([v.size for v in x])
+
+        def f_of(values: Array) -> Array:
+            parts = np.split(values, ends[:-1])
+            latents = [part.reshape(v.shape) for part, v in zip(parts, x, strict=True)]
+            return lgm.form.f_of(lgm.prior, theta, latents)
+
         # From 0, because a step of 1 from a value under a vague prior would be lost in rounding.
-        zeros = [np.zeros_like(v) for v in x]
-        columns = []
-        for k, v in enumerate(x):
-            for i in range(v.size):
-                unit = np.zeros(v.size)
-                unit[i] = 1.0
-                moved = [each.copy() for each in zeros]
-                moved[k] = unit.reshape(v.shape)
-                columns.append(lgm.form.f_of(lgm.prior, theta, moved))
-        A = np.stack(columns, axis=1) - lgm.form.f_of(lgm.prior, theta, zeros)[:, None]
+        at_zero = f_of(np.zeros(ends[-1]))
+        A = np.stack([f_of(unit) - at_zero for unit in np.eye(ends[-1])], axis=1)
         if not np.isfinite(A).all():
             return []
-        length = np.sqrt((A**2).sum(axis=0))
-        here = int(np.linalg.matrix_rank(A / np.maximum(length, 1e-300), tol=1e-9))
+        here = rank_of(A)
         what = "the number of degrees of freedom"
         return [Difference(lgm.latent, what, lgm.rank, here, 1.0)] if here < lgm.rank else []
 

@@ -373,12 +373,8 @@ class Graphs:
         v = pt.vector("v", shape=self._mean.type.shape)
         return [self.theta, v], self._theta_grad(pt.sum(self._mean * v))
 
-    # For error messages: the log density of each variable in ``prior`` and in ``likelihood``, and
-    # that of the latter elementwise.
+    # For error messages: the log densities of ``prior``, and those of ``likelihood`` elementwise.
     prior_sums = _compiled(lambda self: ([self.theta], [pt.sum(t) for t in self.prior.values()]))
-    term_sums = _compiled(
-        lambda self: (self._f_theta, [pt.sum(t) for t in self.likelihood.values()])
-    )
     term_values = _compiled(lambda self: (self._f_theta, list(self.likelihood.values())))
 
     @property

@@ -34,8 +34,11 @@ from pymc_lgm.model.latents import Latent
 from pymc_lgm.model.operations import name_of
 from pymc_lgm.model.reads import Evaluation, Reads, reads_of
 from pymc_lgm.model.refutations import (
+    SMALLEST,
     generator,
     moved_a_little,
+    of_norm_one,
+    rank_of,
     refuse_what_is_not_affine,
     thetas_near,
 )
@@ -55,9 +58,6 @@ Index = NDArray[np.intp]
 
 FEW = 1 / 3
 """Most independent variables beside a process, as a share of the elements of f."""
-
-TINY = 1e-300
-"""Smallest norm that a column is divided by."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -302,7 +302,7 @@ class Predictor:
         if len(steady) == len(jumps):
             return
         columns = [A[-1][:, part] for part in steady]
-        if columns and is_of_full_rank(np.hstack(columns)):
+        if columns and rank_of(np.hstack(columns)) == self.size:
             return
         which, node = next((k, jump) for k, jump in enumerate(jumps) if jump is not None)
         name = str(self.blocks[which].latent.rv.name)
@@ -473,20 +473,6 @@ def order_of(columns: Sequence[Array | None]) -> Index | None:
     return A.argmax(axis=0)
 
 
-def norm_of(columns: Array) -> Array:
-    """The norm of each column."""
-    result: Array = np.sqrt((columns**2).sum(axis=0))
-    return result
-
-
-def is_of_full_rank(columns: Array) -> bool:
-    """Whether columns span the whole space."""
-    if columns.shape[1] < columns.shape[0]:
-        return False
-    scaled = columns / np.maximum(norm_of(columns), TINY)
-    return int(np.linalg.matrix_rank(scaled, tol=1e-9)) == len(columns)
-
-
 def basis_of_range(A: list[Array], latents: str = "f") -> Array | None:
     """An orthonormal basis of the range of A, or ``None`` if A has full rank.
 
@@ -494,11 +480,9 @@ def basis_of_range(A: list[Array], latents: str = "f") -> Array | None:
     of x in messages.
     """
     E = len(A[0])
-    # Scaled to norm one: short columns would otherwise be lost beside long ones.
-    columns = np.hstack(A)
-    U, s, _ = np.linalg.svd(columns / np.maximum(norm_of(columns), TINY), full_matrices=False)
-    rank = int((s > 1e-9 * s.max(initial=0.0)).sum())
-    each = [int(np.linalg.matrix_rank(a / np.maximum(norm_of(a), TINY), tol=1e-9)) for a in A]
+    U, s, _ = np.linalg.svd(of_norm_one(np.hstack(A)), full_matrices=False)
+    rank = int((s > SMALLEST * s.max(initial=0.0)).sum())
+    each = [rank_of(a) for a in A]
     if each[0] < min(each[1:], default=rank) == rank:
         raise ValueError(refusals.range_is_less_at_the_start(latents, E, each[0], rank))
     if min(each) < rank:

@@ -172,10 +172,6 @@ class LikelihoodFunctions(Protocol):
         """Every element of every log density, for rows of f."""
 
     @property
-    def term_sums(self) -> Callable[..., Any]:
-        """The log density of each observed variable."""
-
-    @property
     def term_values(self) -> Callable[..., Any]:
         """The log density of each observed variable, elementwise."""
 

@@ -114,10 +114,6 @@ class IntegratedEffects:
         """The elements of ℓ, for messages."""
         return [self.elements(f[None], theta)[0]]
 
-    def term_sums(self, f: Array, theta: Array) -> list[Any]:
-        """ℓ, for messages."""
-        return [np.sum(self.term_values(f, theta)[0])]
-
     def effects(self, theta: Array) -> Effects:
         """d, and the likelihood with effects, for approximations."""
 
