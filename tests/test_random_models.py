@@ -575,7 +575,7 @@ MUTANTS = {
         seen_by_the_audit=False,
     ),
     "a scale taken for positive": Mutant(
-        latents, "is_positive", lambda v: True, ("a negative sd", "effects", "Poisson"), 0
+        latents, "positive_or_nan", lambda v: v, ("a negative sd", "effects", "Poisson"), 0
     ),
     "an unread density taken to integrate to one": Mutant(
         reading, "integrates_to_one", lambda model, rv: True, UNREAD, 1, False

@@ -260,7 +260,7 @@ def as_structured(rv: Variable) -> tuple[Variable, Structured]:
     """The mean and the precision of an intrinsic field, from its op."""
     (sigma,) = rv.owner.op.dist_params(rv.owner)
     op = rv.owner.op
-    sigma = positive_or_nan(sigma.astype("float64"))
+    sigma = positive_or_nan(sigma)
     return pt.zeros(()), Structured(op.structure, sigma, str(rv.name), op.shape)
 
 
@@ -312,8 +312,7 @@ def is_matern(rv: Variable) -> bool:
 
 def as_matern(rv: Variable) -> tuple[Variable, Matern]:
     """The mean and the precision of a Matérn field, from the mesh, range and σ of its op."""
-    numbers = [each.astype("float64") for each in rv.owner.op.dist_params(rv.owner)]
-    kappa, tau = kappa_and_tau(*map(positive_or_nan, numbers))
+    kappa, tau = kappa_and_tau(*map(positive_or_nan, rv.owner.op.dist_params(rv.owner)))
     return pt.zeros(()), Matern(rv.owner.op.mesh.elements, kappa, tau, str(rv.name))
 
 

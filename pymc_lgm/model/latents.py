@@ -37,7 +37,7 @@ from pymc_lgm.model.fields import (
     is_vecchia,
     transform_of,
 )
-from pymc_lgm.model.integrates import is_positive, positive_or_nan
+from pymc_lgm.model.integrates import positive_or_nan
 from pymc_lgm.model.operations import OF_SHAPES, constant_of, core_of, function_of, squared
 from pymc_lgm.model.sparse_precision import as_sparse_precision
 
@@ -141,7 +141,7 @@ def gaussian(rv: Variable, terms: Sequence[Variable]) -> Latent:
         return Latent(rv, rv, _not_broadcast(mean), cov=cov)
     if isinstance(rv.owner.op, ZeroSumNormalRV):
         spread, *_ = rv.owner.op.dist_params(rv.owner)
-        variances = _variances(spread)
+        variances = positive_or_nan(spread) ** 2
         return Latent(rv, rv, pt.zeros(()), variances=variances, zero_sum=_zero_sum(rv))
     mean, spread = rv.owner.op.dist_params(rv.owner)
     if (sparse := as_sparse_precision(rv)) is not None:
@@ -151,18 +151,12 @@ def gaussian(rv: Variable, terms: Sequence[Variable]) -> Latent:
     whitened = _whitened(rv, mean, spread, terms)
     if whitened is not None:
         return whitened
-    return Latent(rv, rv, mean, variances=_variances(spread))
+    return Latent(rv, rv, mean, variances=positive_or_nan(spread) ** 2)
 
 
 def _zero_sum(rv: Variable) -> ZeroSumTransform:
     """The transform that PyMC gives a `pymc.ZeroSumNormal`, along its last axes."""
     return ZeroSumTransform(range(-rv.owner.op.ndim_supp, 0))
-
-
-def _variances(spread: Variable) -> Variable:
-    """The squares of standard deviations."""
-    sd = spread.astype("float64")
-    return (sd if is_positive(spread) else positive_or_nan(sd)) ** 2
 
 
 def _whitened(

@@ -20,7 +20,7 @@ from pytensor.tensor.random.basic import NormalRV
 from pymc_lgm.compile.graphs.functions import shape_of
 from pymc_lgm.gaussian.families import BandedSeries
 from pymc_lgm.model import refusals
-from pymc_lgm.model.integrates import is_positive, positive_or_nan
+from pymc_lgm.model.integrates import positive_or_nan
 
 __all__ = [
     "Recursion",
@@ -176,8 +176,8 @@ def as_series(rv: Variable) -> tuple[Variable, Series]:
         """A parameter of each series, with an axis for time."""
         return value[..., None] if batch and not is_walk and value.ndim > 0 else value
 
-    sigma = each(along(_positive(sigma)), steps)
-    first, scale = each(first, order), each(_positive(scale), order)
+    sigma = each(along(positive_or_nan(sigma)), steps)
+    first, scale = each(first, order), each(positive_or_nan(scale), order)
     bands = [pt.concatenate([1.0 / scale, 1.0 / sigma], axis=-1)]
     for k in range(1, order + 1):
         # T_{j+k, j} for rows j + k ≥ order. The rows before are first values, without lags.
@@ -240,12 +240,6 @@ def recursion_of(rv: Variable) -> Recursion:
         others = [each[0] for each in others]
     numbers = [pt.shape_padleft(each, rv.ndim - 1 - each.ndim) for each in others]
     return Recursion(pt.shape_padleft(lags, rv.ndim - lags.ndim), *numbers)
-
-
-def _positive(sd: Variable) -> Variable:
-    """A standard deviation, or NaN if it is not positive, where PyMC's density is 0."""
-    sd = pt.as_tensor(sd)
-    return sd if is_positive(sd) else positive_or_nan(sd)
 
 
 def _is_normal(rv: Variable) -> bool:
