@@ -31,7 +31,6 @@ from pymc_lgm.gmrf import ConstraintTransform
 from pymc_lgm.likelihoods.registry import is_inducing
 from pymc_lgm.model.fields import (
     FIELDS,
-    FieldLaw,
     is_areas,
     is_structured,
     is_vecchia,
@@ -39,7 +38,7 @@ from pymc_lgm.model.fields import (
 )
 from pymc_lgm.model.integrates import positive_or_nan
 from pymc_lgm.model.operations import OF_SHAPES, constant_of, core_of, function_of, squared
-from pymc_lgm.model.sparse_precision import as_sparse_precision
+from pymc_lgm.model.sparse_precision import FieldLaw, as_sparse_precision
 
 __all__ = ["Latent", "gaussian", "is_gaussian", "is_process", "is_sparse", "jitter_of"]
 

@@ -71,7 +71,8 @@ class Band(_Itself):
     is_last = False
 
     def __init__(self, setting: Setting, series: Series):
-        super().__init__(setting, series.drive, series.whitener)
+        whitener, drive = series.reads
+        super().__init__(setting, drive, whitener)
         self._setting, self._series = setting, series
 
     def known(self, densities: list[Variable]) -> list[Variable] | None:
