@@ -23,11 +23,9 @@ from pytensor.tensor.basic import Join, MakeVector, ScalarFromTensor
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import All, Sum
 
-from pymc_lgm.model.operations import SHAPING
+from pymc_lgm.model.operations import SHAPING, Variable
 
 __all__ = ["in_rows"]
-
-Variable = Any
 
 
 def in_rows(outputs: Any, x: Variable, rows: Variable) -> Any:

@@ -41,7 +41,6 @@ from pymc_lgm.model.refutations import generator, rank_of
 
 __all__ = ["Audit", "Difference"]
 
-Variable = Any
 Point = Mapping[str, NDArray[Any]]
 
 TOLERANCE = 1e-6

@@ -29,6 +29,7 @@ from pytensor.tensor.subtensor import Subtensor
 from pymc_lgm.model.operations import (
     OF_SHAPES,
     PRODUCTS,
+    Variable,
     carried,
     core_of,
     depending,
@@ -38,8 +39,6 @@ from pymc_lgm.model.operations import (
 )
 
 __all__ = ["columns_move", "jump_in", "matrix_moves"]
-
-Variable = Any
 
 ANALYTIC = (
     *(ps.Add, ps.Sub, ps.Mul, ps.TrueDiv, ps.Neg, ps.Reciprocal, ps.Identity, ps.Second, ps.Sqr),

@@ -14,11 +14,10 @@ from pymc.distributions.transforms import LogTransform
 from pytensor.tensor.random.basic import ExponentialRV, GammaRV, InvGammaRV
 
 from pymc_lgm.linalg import Array
+from pymc_lgm.model.operations import Variable
 from pymc_lgm.model.theta_gradient import parts_of
 
 __all__ = ["Law", "find_conjugate", "laws_of"]
-
-Variable = Any
 
 POWERS: dict[type, float] = {InvGammaRV: 1.0, GammaRV: -1.0, ExponentialRV: -1.0}
 """k with which x^k is inverse gamma, for the law of x; theta_j is log x."""

@@ -8,7 +8,7 @@ cumulative sums are of latent variables, and `cumulative_sums` finds these.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytensor.tensor as pt
 
@@ -18,12 +18,10 @@ from pytensor.tensor.basic import Join
 from pytensor.tensor.extra_ops import CumOp
 
 from pymc_lgm.model.latents import Latent
-from pymc_lgm.model.operations import function_of
+from pymc_lgm.model.operations import Variable, function_of
 from pymc_lgm.model.series import Series
 
 __all__ = ["CumulativeSums", "cumulative_sums", "distributed"]
-
-Variable = Any
 
 
 class CumulativeSums(NamedTuple):

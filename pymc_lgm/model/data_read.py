@@ -20,12 +20,10 @@ from pytensor.tensor.linalg.solvers.core import SolveBase
 
 from pymc_lgm.model import refusals
 from pymc_lgm.model.fingerprint import described
-from pymc_lgm.model.operations import INDEXING, OF_SHAPES, core_of
+from pymc_lgm.model.operations import INDEXING, OF_SHAPES, Variable, core_of
 from pymc_lgm.model.reading import Reading
 
 __all__ = ["DataRead", "data_behind", "matrix_functions", "observed_behind"]
-
-Variable = Any
 
 LINEAR_ALGEBRA = "pytensor.tensor.linalg"
 """The module of PyTensor's functions of matrices: factors, inverses, solutions, determinants."""

@@ -11,7 +11,6 @@ standard deviation of the soft constraint on the mean. It is proper if the map i
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
@@ -29,6 +28,7 @@ from pymc_lgm.gaussian.structure import IntrinsicMap, OfStructure
 from pymc_lgm.gmrf import ConstraintTransform, IntrinsicRV, MaternRV, kappa_and_tau
 from pymc_lgm.model import refusals
 from pymc_lgm.model.integrates import positive_or_nan
+from pymc_lgm.model.operations import Variable
 from pymc_lgm.model.series import as_series, as_vector_walk, is_series, is_vector_walk
 from pymc_lgm.model.sparse_precision import FieldLaw
 from pymc_lgm.vecchia import VecchiaRV
@@ -40,8 +40,6 @@ __all__ = [
     "is_vecchia",
     "transform_of",
 ]
-
-Variable = Any
 
 
 def is_areas(rv: Variable) -> bool:

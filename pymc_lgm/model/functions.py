@@ -24,7 +24,8 @@ from pymc_lgm.gaussian.sites import ClassBlocks, SiteBlocks, scattered
 from pymc_lgm.linalg import Array
 from pymc_lgm.model import refusals
 from pymc_lgm.model.forms.base import PriorAt
-from pymc_lgm.model.graphs import Block, Graphs, LikelihoodReads, Variable
+from pymc_lgm.model.graphs import Block, Graphs, LikelihoodReads
+from pymc_lgm.model.operations import Variable
 from pymc_lgm.model.reading import Reading
 from pymc_lgm.model.reads import groups_of, joined, sets_of, within
 from pymc_lgm.model.refutations import generator, is_flat, thetas_near

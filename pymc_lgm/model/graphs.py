@@ -33,17 +33,14 @@ from pymc_lgm.model.conjugate import find_conjugate, laws_of
 from pymc_lgm.model.forms import Form, Setting, forms_of
 from pymc_lgm.model.log_concave import are_log_concave, are_quadratic, are_softmaxes
 from pymc_lgm.model.missing import Missing
-from pymc_lgm.model.operations import INDEXING, SETTING, depending
+from pymc_lgm.model.operations import INDEXING, SETTING, Variable, depending
 from pymc_lgm.model.parts import simplified
 from pymc_lgm.model.reading import Reading
 from pymc_lgm.model.reads import Evaluation, Reads, reads_of, terms_of
 from pymc_lgm.model.refusals import draws, shapes_disagree
 from pymc_lgm.model.theta_gradient import theta_gradient
 
-__all__ = ["Block", "Graphs", "LikelihoodReads", "Variable"]
-
-Variable = Any
-"""A PyTensor variable. PyTensor's own types do not declare its operators."""
+__all__ = ["Block", "Graphs", "LikelihoodReads"]
 
 Block = tuple[slice, tuple[int, ...]]
 """The part of theta that is a variable, and the variable's shape."""

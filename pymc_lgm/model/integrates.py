@@ -28,6 +28,7 @@ from pymc_lgm.compile.graphs.upstream import default_transform_of
 from pymc_lgm.model.operations import (
     JOINING,
     PICKING,
+    Variable,
     constant_of,
     core_of,
     function_of,
@@ -35,8 +36,6 @@ from pymc_lgm.model.operations import (
 )
 
 __all__ = ["integrates_to_one", "is_positive", "positive_or_nan"]
-
-Variable = Any
 
 POSITIVE_PARAMETERS: dict[type, tuple[int, ...]] = {
     rb.NormalRV: (1,),

@@ -37,12 +37,17 @@ from pymc_lgm.model.fields import (
     transform_of,
 )
 from pymc_lgm.model.integrates import positive_or_nan
-from pymc_lgm.model.operations import OF_SHAPES, constant_of, core_of, function_of, squared
+from pymc_lgm.model.operations import (
+    OF_SHAPES,
+    Variable,
+    constant_of,
+    core_of,
+    function_of,
+    squared,
+)
 from pymc_lgm.model.sparse_precision import FieldLaw, as_sparse_precision
 
 __all__ = ["Latent", "gaussian", "is_gaussian", "is_process", "is_sparse", "jitter_of"]
-
-Variable = Any
 
 
 @dataclass(frozen=True, eq=False)

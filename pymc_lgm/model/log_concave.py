@@ -28,6 +28,7 @@ from pymc_lgm.model.operations import (
     JOINING,
     PICKING,
     POWERS,
+    Variable,
     carried,
     function_of,
     is_affine,
@@ -35,8 +36,6 @@ from pymc_lgm.model.operations import (
 )
 
 __all__ = ["are_bent_slowly", "are_log_concave", "are_quadratic", "are_softmaxes"]
-
-Variable = Any
 
 # The kinds of functions of f that the parameters of a distribution can be.
 FREE = "free of f"

@@ -62,6 +62,7 @@ __all__ = [
     "PRODUCTS",
     "SETTING",
     "SHAPING",
+    "Variable",
     "bare",
     "carried",
     "constant_of",
@@ -83,6 +84,8 @@ __all__ = [
 ]
 
 Variable = Any
+"""A PyTensor variable. PyTensor's own types do not declare its operators."""
+
 Index = NDArray[np.intp]
 
 OF_SHAPES = (Shape, Shape_i)

@@ -20,11 +20,10 @@ from pymc_lgm.gaussian.base import GaussianModel
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.amplitudes import find_amplitudes
 from pymc_lgm.model.forms.base import Setting
+from pymc_lgm.model.operations import Variable
 from pymc_lgm.model.theta_gradient import theta_gradient
 
 __all__ = ["Covariance", "Part", "covariances", "in_common", "simplified"]
-
-Variable = Any
 
 
 class Covariance:

@@ -31,7 +31,7 @@ from pymc_lgm.model.cumulative_sums import CumulativeSums
 from pymc_lgm.model.elements import distinct_elements
 from pymc_lgm.model.forms.base import Setting
 from pymc_lgm.model.latents import Latent
-from pymc_lgm.model.operations import name_of
+from pymc_lgm.model.operations import Variable, name_of
 from pymc_lgm.model.reads import Evaluation, Reads, reads_of
 from pymc_lgm.model.refutations import (
     SMALLEST,
@@ -53,7 +53,6 @@ __all__ = [
     "structure_of",
 ]
 
-Variable = Any
 Index = NDArray[np.intp]
 
 FEW = 1 / 3

@@ -28,8 +28,8 @@ from pymc_lgm.model.data_read import DataRead
 from pymc_lgm.model.diagnose import check_model
 from pymc_lgm.model.fields import is_structured
 from pymc_lgm.model.functions import ModelFunctions
-from pymc_lgm.model.graphs import Variable
 from pymc_lgm.model.latents import is_gaussian, is_process
+from pymc_lgm.model.operations import Variable
 from pymc_lgm.model.points import start_of
 from pymc_lgm.model.reading import (
     Reading,

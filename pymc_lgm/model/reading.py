@@ -44,13 +44,11 @@ from pymc_lgm.model.columns import matrix_moves
 from pymc_lgm.model.elements import distinct_elements
 from pymc_lgm.model.integrates import integrates_to_one
 from pymc_lgm.model.latents import Latent, gaussian, is_gaussian, is_process, is_sparse
-from pymc_lgm.model.operations import name_of
+from pymc_lgm.model.operations import Variable, name_of
 from pymc_lgm.model.reads import MOST, Evaluation
 from pymc_lgm.vecchia import VecchiaRV
 
 __all__ = ["Reading", "discrete_in", "read_latents", "read_observed", "refuse_left_gaussians"]
-
-Variable = Any
 
 MOST_LEFT = 12
 """Most elements of Gaussian vectors that may be hyper-parameters without being named by users.

@@ -38,6 +38,7 @@ from pymc_lgm.model.operations import (
     OF_SHAPES,
     SETTING,
     SHAPING,
+    Variable,
     constant_of,
     core_of,
     depending,
@@ -60,7 +61,6 @@ __all__ = [
     "within",
 ]
 
-Variable = Any
 Index = NDArray[np.intp]
 
 MOST = 12

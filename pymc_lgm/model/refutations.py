@@ -18,6 +18,7 @@ from pymc.vartypes import continuous_types
 
 from pymc_lgm.linalg import Array, factorize
 from pymc_lgm.model import refusals
+from pymc_lgm.model.operations import Variable
 
 __all__ = [
     "TOLERANCE",
@@ -32,8 +33,6 @@ __all__ = [
     "refuse_what_is_not_affine",
     "thetas_near",
 ]
-
-Variable = Any
 
 SEED = 0
 """Seed of `generator`. Any number would do."""

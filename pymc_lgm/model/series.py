@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytensor.tensor as pt
 
@@ -23,6 +23,7 @@ from pymc_lgm.compile.graphs.functions import shape_of
 from pymc_lgm.gaussian.families import BandedSeries
 from pymc_lgm.model import refusals
 from pymc_lgm.model.integrates import positive_or_nan
+from pymc_lgm.model.operations import Variable
 from pymc_lgm.model.sparse_precision import FieldLaw
 
 __all__ = [
@@ -34,8 +35,6 @@ __all__ = [
     "is_vector_walk",
     "recursion_of",
 ]
-
-Variable = Any
 
 
 @dataclass(frozen=True, eq=False)

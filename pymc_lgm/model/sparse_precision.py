@@ -27,11 +27,10 @@ from scipy.sparse import csc_array, eye_array, issparse
 from pymc_lgm.gaussian import Family
 from pymc_lgm.gaussian.families import ByPrecision
 from pymc_lgm.gaussian.sparse import Pattern
-from pymc_lgm.model.operations import core_of
+from pymc_lgm.model.operations import Variable, core_of
 
 __all__ = ["FieldLaw", "as_sparse_precision"]
 
-Variable = Any
 Index = NDArray[np.intp]
 
 MOST = 0.25

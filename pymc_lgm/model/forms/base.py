@@ -21,6 +21,7 @@ from pymc_lgm.compile.graphs.functions import STABLE, called_once
 from pymc_lgm.gaussian import Prior
 from pymc_lgm.gaussian.base import Functions, GaussianModel
 from pymc_lgm.linalg import Array
+from pymc_lgm.model.operations import Variable
 from pymc_lgm.model.reading import Reading
 
 __all__ = [
@@ -33,8 +34,6 @@ __all__ = [
     "Probe",
     "Setting",
 ]
-
-Variable = Any
 
 PriorAt = Callable[[Array], "Prior | None"]
 """theta -> N(m(theta), K(theta)); ``None`` if it cannot be computed."""

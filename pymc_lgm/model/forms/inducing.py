@@ -33,11 +33,9 @@ from pymc_lgm.model.forms.base import (
     Setting,
 )
 from pymc_lgm.model.forms.rows import maps_by_rows
-from pymc_lgm.model.operations import core_of, squared
+from pymc_lgm.model.operations import Variable, core_of, squared
 
 __all__ = ["CachedAtTheta", "ThroughInducing"]
-
-Variable = Any
 
 
 class ThroughInducing(Form):

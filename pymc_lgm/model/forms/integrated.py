@@ -20,10 +20,9 @@ from pymc_lgm.approximations.sites import Effects
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.allowed import in_rows
 from pymc_lgm.model.forms.base import Setting
+from pymc_lgm.model.operations import Variable
 
 __all__ = ["IntegratedEffects"]
-
-Variable = Any
 
 
 class IntegratedEffects:

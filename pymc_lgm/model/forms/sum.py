@@ -60,6 +60,7 @@ from pymc_lgm.model.forms.base import (
 from pymc_lgm.model.forms.integrated import IntegratedEffects
 from pymc_lgm.model.latents import Latent
 from pymc_lgm.model.log_concave import are_bent_slowly, are_log_concave, are_quadratic
+from pymc_lgm.model.operations import Variable
 from pymc_lgm.model.predictor import AffineGraph, Elements
 from pymc_lgm.model.reading import discrete_in
 from pymc_lgm.model.reads import MOST as MOST_READ
@@ -69,7 +70,6 @@ from pymc_lgm.model.theta_gradient import theta_gradient
 
 __all__ = ["SumPredictor"]
 
-Variable = Any
 Index = NDArray[np.intp]
 
 MOST = 200

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
@@ -12,12 +11,11 @@ from pymc_lgm.gaussian import BandedPrior, DensePrior, Prior
 from pymc_lgm.gaussian.banded import BandedModel
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.forms.base import Form, FormModel, PriorAt, Setting
+from pymc_lgm.model.operations import Variable
 from pymc_lgm.model.reads import reads_of_densities
 from pymc_lgm.model.series import Series
 
 __all__ = ["Band", "OneVector"]
-
-Variable = Any
 
 
 class _Itself(Form):
