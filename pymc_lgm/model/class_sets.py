@@ -53,13 +53,7 @@ class Logits:
     ) -> bool:
         """Whether the curvature of each set of f_i, a row of ``sets``, has the form of classes.
 
-        Parameters
-        ----------
-        sets : ndarray of int, shape (G, s)
-            The sets of a `pymc_lgm.gaussian.sites.SiteBlocks`.
-        f : variable
-        values : mapping
-            Values at which shapes are evaluated, as in `pymc_lgm.model.reads.Evaluation`.
+        Shapes are evaluated at ``values``, as in `pymc_lgm.model.reads.Evaluation`.
         """
         n = np.size(values[f])
         s = sets.shape[1]

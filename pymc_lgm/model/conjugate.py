@@ -32,7 +32,6 @@ class Law(NamedTuple):
     Attributes
     ----------
     rv : str
-        Name of the random variable.
     is_flat : bool
         Whether the density of theta_j is constant, or exp(theta_j): see `FLAT`.
     power : float
@@ -65,27 +64,20 @@ def find_conjugate(
 ) -> NDArray[np.bool_]:
     """Find the amplitudes theta_j whose variance v = exp(k_j theta_j) is inverse gamma given f.
 
-    Its prior has to be inverse gamma, or flat in theta_j, and v must enter nothing but K.
+    Its prior has to be inverse gamma, or flat in theta_j, and v must enter nothing but K. The prior
+    of v may depend on the other components. Nothing is evaluated.
 
     Parameters
     ----------
-    laws : mapping
-        The law of each value variable of theta: see `laws_of`.
-    blocks : mapping
-        The part of theta that each value variable is.
+    laws, blocks : mapping
+        The law and the part of theta of each of its value variables.
     theta : variable
-        A vector.
     amplitudes : ndarray, shape (p,)
         k: see `pymc_lgm.model.amplitudes.find_amplitudes`.
     prior : mapping
         The log densities of theta's random variables, and of potentials, as graphs of theta.
     others : sequence of variable
         The mean and the log likelihood, as graphs of theta.
-
-    Returns
-    -------
-    ndarray of bool, shape (p,)
-        The prior of v may depend on the other components. Nothing is evaluated.
     """
     found = np.zeros(amplitudes.size, dtype=bool)
     if not amplitudes.any():

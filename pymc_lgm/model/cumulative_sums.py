@@ -61,18 +61,8 @@ def distributed(predictor: Sequence[Variable], given: Collection[Variable] = ())
     """Write cumulative sums of sums as sums of cumulative sums.
 
     The sum of a + b becomes that of a plus that of b, a factor moves before it, and a first value
-    [a, b, …] too: its sums are a and a + the sums of b, …
-
-    Parameters
-    ----------
-    predictor : sequence of variable
-    given : collection of variable
-        Random variables and latents: they stay as they are, with all that they depend on.
-
-    Returns
-    -------
-    list of variable
-        The same numbers, to rounding.
+    [a, b, …] too: its sums are a and a + the sums of b, … The numbers are the same, to rounding.
+    Variables in ``given``, random variables and latents, stay with all that they depend on.
 
     Examples
     --------

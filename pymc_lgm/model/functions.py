@@ -34,14 +34,11 @@ __all__ = ["ModelFunctions"]
 
 
 class ModelFunctions:
-    """A latent Gaussian model as compiled functions of theta (p,) and f (n,).
+    """The functions of a `pymc_lgm.model.read.LatentGaussianModel`.
 
-        theta ~ p(theta),   f | theta ~ N(m(theta), K(theta)),
-        p(y | f, theta) = ∏ p(y_i | f_i, theta)
-
-    `pymc_lgm.read` makes one. theta is the raveled vector of the unconstrained
-    value variables ``theta_names``, in their order. `read` takes every other variable from a point.
-    Functions are compiled when they are first used.
+    theta is the raveled vector of the unconstrained value variables ``theta_names``, in their
+    order. `read` takes every other variable from a point. Functions are compiled when they are
+    first used.
 
     Attributes
     ----------

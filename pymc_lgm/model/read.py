@@ -277,13 +277,8 @@ def find_latent(
 ) -> Variable:
     """Find f, if it has to be the one free random variable that is a multivariate normal vector.
 
-    Parameters
-    ----------
-    model : pymc.Model
-    latent : variable, value variable or str, optional
-        f, if there are several such vectors.
-    reading : Reading, optional
-        An earlier result of `read_latents` that found nothing latent, for the reasons in a message.
+    ``latent`` names it if there are several. ``reading`` is an earlier one in which nothing was
+    latent, for the reasons in a message.
 
     Raises
     ------
@@ -421,15 +416,8 @@ def find_latents(
 ) -> Reading:
     """Find which variables of a model are latent, and what f is.
 
-    Parameters
-    ----------
-    model : pymc.Model
-    latent : variable, str or list of them, optional
-        The latent variables that the user has named.
-    candidates : sequence of variable, optional
-        Variables that may be latent if the user has named none; by default all.
-    collapse : bool
-        Whether coefficients in the mean of a process may be latent.
+    They are those that the user has named in ``latent``; otherwise they are among ``candidates``,
+    by default all. With ``collapse`` coefficients in the mean of a process may be latent.
     """
     if latent is None:
         among = model.free_RVs if candidates is None else candidates

@@ -383,18 +383,8 @@ def _is_shared(predictor: Variable, latents: Sequence[Latent]) -> bool:
 def refuse_left_gaussians(model: pm.Model, reading: Reading, theta: Container[Variable]) -> None:
     """Raise if theta holds Gaussian vectors that cannot be integrated out and have many elements.
 
-    Parameters
-    ----------
-    model : pymc.Model
-    reading : Reading
-        The reading of a model in which the user has not named the latent variables.
-    theta : container of variables
-        Value variables that would be hyper-parameters.
-
-    Raises
-    ------
-    ValueError
-        If there are such vectors. The message names them, and says why and what to write.
+    Theta has the value variables that would be hyper-parameters in a model in which the user has
+    not named the latent variables.
     """
     reached = set(ancestors([*model.observed_RVs, *model.potentials, *reading.terms]))
     left = [

@@ -22,17 +22,6 @@ def theta_gradient(scalar: Variable, theta: Variable) -> Variable:
     PyTensor writes the gradient in ``theta[part]`` into an array of zeros, which Numba takes a
     second or two to compile. So the gradients in the parts are concatenated if no parts overlap.
 
-    Parameters
-    ----------
-    scalar : variable
-        A graph of theta.
-    theta : variable
-        A vector of known length.
-
-    Returns
-    -------
-    variable
-
     Examples
     --------
     >>> import pytensor.tensor as pt

@@ -189,15 +189,13 @@ class CachedAtTheta:
     ----------
     function : callable
         theta -> each V, shape (n, m); if there are ``roots``, each R, shape (m, m); and the values
-        of ``read``.
+        of ``read``. With ``roots``, all of a V is NaN if one element is not finite.
     theta : ndarray, shape (p,)
         The first theta.
     read : list of variable
-        Functions of theta that densities read.
     outputs : list of int
         For each V, the number of processes that have it.
     roots : bool
-        Whether ``function`` returns R. All of a V is then NaN if one element is not finite.
 
     Attributes
     ----------

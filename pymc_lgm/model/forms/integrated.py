@@ -33,7 +33,6 @@ class IntegratedEffects:
 
     Parameters
     ----------
-    setting : Setting
     density : variable, shape (m,)
         ℓ° as a graph of ``eta`` and theta.
     eta : variable, shape (E,)
