@@ -172,7 +172,7 @@ def is_positive(v: Variable, *, or_zero: bool = False) -> bool:
 
 
 def positive_or_nan(x: Variable) -> Variable:
-    """A scale in float64, or NaN where it is not positive, at which PyMC's density is 0."""
+    """A scale in float64, or NaN if it is not positive, at which PyMC's density is 0."""
     x = pt.as_tensor(x).astype("float64")
     return x if is_positive(x) else pt.switch(pt.gt(x, 0.0), x, np.nan)
 

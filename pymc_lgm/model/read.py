@@ -386,7 +386,7 @@ def all_but(model: pm.Model, theta: Sequence[Any] | str | None) -> list[Variable
 def latents_beside(
     model: pm.Model, theta: Sequence[Any] | str | None, latent: Any = None, *, collapse: bool = True
 ) -> Any:
-    """Latent variables if the user names hyper-parameters that could be latent; else ``latent``.
+    """The reading if the user names hyper-parameters that could be latent; otherwise ``latent``.
 
     Raises
     ------
@@ -404,7 +404,7 @@ def latents_beside(
     if latent is None:
         found = [model.rvs_to_values[rv] for rv in candidates if rv not in latents]
         refuse_left_gaussians(model, reading, found)
-    return latents
+    return reading
 
 
 def find_latents(
@@ -417,8 +417,11 @@ def find_latents(
     """Find which variables of a model are latent, and what f is.
 
     They are those that the user has named in ``latent``; otherwise they are among ``candidates``,
-    by default all. With ``collapse`` coefficients in the mean of a process may be latent.
+    by default all. With ``collapse`` coefficients in the mean of a process may be latent. An
+    earlier reading as ``latent`` stays as it is.
     """
+    if isinstance(latent, Reading):
+        return latent
     if latent is None:
         among = model.free_RVs if candidates is None else candidates
         gaussians = [rv for rv in among if is_gaussian(model, rv)]

@@ -52,7 +52,7 @@ class FieldLaw:
     covariance : callable
         () -> a graph of the covariance, shape (n, n), for models that need a dense one: O(n³).
     fault, remedy : str
-        What is wrong if there is no proper prior, and what to write instead.
+        The parts of `explain`.
     """
 
     kind: str
