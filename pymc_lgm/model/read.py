@@ -125,9 +125,10 @@ class LatentGaussianModel(ModelFunctions):
 
         Observed values may be replaced, unless they decide which elements of f a density reads.
         """
-        self.data_read.refuse_new()
-        names = self.data_read.picked_anew()
-        if names and not self._reads_as_before():
+        names = self.data_read.changed()
+        if not names and (picked := self.data_read.picked_anew()):
+            names = [] if self._reads_as_before() else picked
+        if names:
             raise ValueError(refusals.new_data(names))
 
     def __getstate__(self) -> dict[str, Any]:

@@ -62,6 +62,7 @@ MIXING = (Dot, Sum, CumOp, Blockwise)
 
 BESIDE_ANOTHER = "many observations read each of its elements beside another linear predictor"
 IN_A_MEAN = "it is in the mean of a process that this sampler factorizes separately"
+NOT_IN_A_PREDICTOR = "it is not part of a linear predictor that the samplers integrate out"
 """Reasons why a variable is a hyper-parameter."""
 
 ALWAYS = (
@@ -235,7 +236,8 @@ def _alone(
 ) -> dict[Variable, str]:
     """The candidates that are one number, which a density reads alone, with reasons."""
     single = _single_in(terms, found.predictor, of_node)
-    return {rv: refusals.left_alone(why) for rv, why in _one_number_first(single).items()}
+    alone = _one_number_first(single)
+    return {rv: f"{density!r} reads one number that depends on it" for rv, density in alone.items()}
 
 
 def _placed_by_discrete(
@@ -267,8 +269,12 @@ def _reason(node: Any, of_node: dict[Variable, Variable]) -> str:
     """Say which latent variable's prior, or which operation, keeps a variable from being latent."""
     latent = next((of_node[x].name for x in node.outputs if x in of_node), None)
     if latent is None:
-        return refusals.left_in(name_of(node))
-    return refusals.left_in_prior(str(latent).removesuffix("_rotated_"))
+        return f"{name_of(node)!r} depends on it in a way that is not affine"
+    return (
+        f"the prior of {str(latent).removesuffix('_rotated_')!r} depends on it, and the samplers "
+        "integrate out a variable in a prior only if it is in the mean of a pm.Normal or a "
+        "pm.MvNormal that is affine in it"
+    )
 
 
 def _one_number_first(refused: dict[Variable, Any]) -> dict[Variable, Any]:
@@ -398,8 +404,8 @@ def refuse_left_gaussians(model: pm.Model, reading: Reading, theta: Container[Va
     if not left:
         return
     unknown = [rv for rv in left if not is_gaussian(model, rv)]
-    reasons = {rv: reading.left.get(rv) or refusals.not_integrated() for rv in left}
-    reasons |= {rv: refusals.not_known(_called(rv)) for rv in unknown}
+    reasons = {rv: reading.left.get(rv, NOT_IN_A_PREDICTOR) for rv in left}
+    reasons |= {rv: f"this package does not integrate out {_called(rv)}" for rv in unknown}
     total = sum(sizes.values())
     if unknown or total > MOST_LEFT:
         rv = (unknown or sorted(left, key=lambda each: -sizes[each]))[0]
@@ -409,7 +415,8 @@ def refuse_left_gaussians(model: pm.Model, reading: Reading, theta: Container[Va
             refusals.left_gaussian(str(rv.name), sizes[rv], reasons[rv], names, beside)
         )
     for rv in left:
-        _log.info(refusals.left_few(str(rv.name), sizes[rv], reasons[rv]))
+        count = f"{rv.name!r} ({sizes[rv]} elements)"
+        _log.info(f"{count} is sampled among the hyper-parameters: {reasons[rv]}.")
 
 
 def _is_normal(model: pm.Model, rv: Variable) -> bool:

@@ -162,34 +162,6 @@ def not_affine() -> str:
     )
 
 
-def not_known(distribution: str) -> str:
-    """A Gaussian variable has a distribution that this package does not integrate out."""
-    return f"this package does not integrate out {distribution}"
-
-
-def not_integrated() -> str:
-    """No more specific reason is known."""
-    return "it is not part of a linear predictor that the samplers integrate out"
-
-
-def left_alone(density: str) -> str:
-    """A density reads one number, such as a common log standard deviation."""
-    return f"{density!r} reads one number that depends on it"
-
-
-def left_in(operation: str) -> str:
-    """An operation is not affine in the variable."""
-    return f"{operation!r} depends on it in a way that is not affine"
-
-
-def left_in_prior(name: str) -> str:
-    """The prior of a latent variable depends on it, and not by an affine mean of a normal."""
-    return (
-        f"the prior of {name!r} depends on it, and the samplers integrate out a variable in a "
-        "prior only if it is in the mean of a pm.Normal or a pm.MvNormal that is affine in it"
-    )
-
-
 def left_gaussian(
     name: str, size: int, reason: str, left: Sequence[str], beside: Sequence[str]
 ) -> str:
@@ -208,11 +180,6 @@ def left_gaussian(
             else "."
         )
     )
-
-
-def left_few(name: str, size: int, reason: str) -> str:
-    """A Gaussian vector with few elements is a part of theta."""
-    return f"{name!r} ({size} elements) is sampled among the hyper-parameters: {reason}."
 
 
 def map_jumps(latents: str, discrete: str) -> str:
