@@ -198,7 +198,7 @@ def read_latents(
         latents = [gaussian(rv, terms) for rv in chosen]
         found = find_frontier(terms, [latent.node for latent in latents], model.basic_RVs)
         of_node = {latent.node: latent.rv for latent in latents}
-        reasons = _not_affine(found, of_node, named) or _alone(terms, found, of_node)
+        reasons = _not_affine(found, of_node, named) or _single_in(terms, found.predictor, of_node)
         joins = False
         if not reasons and len(found.predictor) > 1:
             shared = _shared_in(terms, found.predictor, latents)
@@ -229,15 +229,6 @@ def _not_affine(
             outer = next(of_node[x] for x in why.outputs if x in of_node)
             raise ValueError(refusals.hidden_layer(str(rv.name), str(outer.name)))
     return {rv: _reason(why, of_node) for rv, why in refused.items()}
-
-
-def _alone(
-    terms: Sequence[Variable], found: Frontier, of_node: dict[Variable, Variable]
-) -> dict[Variable, str]:
-    """The candidates that are one number, which a density reads alone, with reasons."""
-    single = _single_in(terms, found.predictor, of_node)
-    alone = _one_number_first(single)
-    return {rv: f"{density!r} reads one number that depends on it" for rv, density in alone.items()}
 
 
 def _placed_by_discrete(
@@ -331,9 +322,9 @@ def _single_in(
 ) -> dict[Variable, str]:
     """Latents that are better hyper-parameters because one of their predictors is a single number.
 
-    Returns each with the name of a density that reads this number. Processes are not among them. If
-    the densities read no other predictor, as with a constraint on the sum of effects, neither are
-    latents with many elements, nor latents that another predictor depends on.
+    Returns each with the reason. Processes are not among them. If the densities read no other
+    predictor, as with a constraint on the sum of effects, neither are latents with many elements,
+    nor latents that another predictor depends on.
     """
     single = [v for v in frontier if all(v.type.broadcastable)]
     others = set(ancestors([v for v in frontier if v not in single]))
@@ -345,8 +336,9 @@ def _single_in(
         reading = [term for term in terms if v in read[term]]
         if all(len(read[term]) == 1 for term in reading):
             own = {x: rv for x, rv in own.items() if not (x in others or _is_many(rv))}
-        found |= dict.fromkeys(own.values(), str(reading[0].name))
-    return found
+        reason = f"{str(reading[0].name)!r} reads one number that depends on it"
+        found |= dict.fromkeys(own.values(), reason)
+    return _one_number_first(found)
 
 
 def _read_by(term: Variable, frontier: Sequence[Variable]) -> list[Variable]:
