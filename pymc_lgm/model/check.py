@@ -33,7 +33,6 @@ from pytensor.tensor.random.basic import CauchyRV, HalfCauchyRV, HalfNormalRV
 
 from pymc_lgm.compile.graphs.functions import ONCE, STABLE, called_once, with_rounding_errors
 from pymc_lgm.linalg import Array
-from pymc_lgm.model import refusals
 from pymc_lgm.model.functions import ModelFunctions
 from pymc_lgm.model.points import start_of, unconstrained
 from pymc_lgm.model.reading import Reading
@@ -236,8 +235,14 @@ class Audit:
             if not self._is_rounding(each, point, moments):
                 raise ValueError(self._message(each, point))
             if is_draw and each.what in DENSITIES and abs(each.read - each.pymc) > LOST:
-                at = self._at(point)
-                raise ValueError(refusals.lost_in_rounding(each.name, each.read, each.pymc, at))
+                raise ValueError(
+                    f"The log density of {each.name!r} is lost in rounding errors at "
+                    f"{{{self._at(point)}}}, where the chain is: two ways to compute it give "
+                    f"{each.read:.6g} and {each.pymc:.6g}. Draws there are not of the posterior, "
+                    "whatever samples it. Write priors with less mass at extreme values, or a "
+                    "likelihood that keeps its digits there, as pm.Multinomial instead of a "
+                    "pm.DirichletMultinomial with parameters of 1e15."
+                )
 
     def of_rejected(self, point: Point) -> None:
         """Raise a `ValueError` if PyMC's density is positive at a point that samplers reject.
@@ -412,9 +417,21 @@ class Audit:
     def _message(self, difference: Difference, point: Point) -> str:
         at = self._at(point)
         if difference.is_cut_off:
-            return refusals.infinite_predictor(difference.name, at)
+            return (
+                f"The linear predictor of {difference.name!r} is infinite at {{{at}}}, where "
+                "PyMC's density is positive. The samplers of this package reject such a point, so "
+                "draws would not be of the posterior. A factor that may be 0 must stand outside "
+                "the logarithm: write the rate as pt.maximum(t - t0, 0) * pm.math.exp(f), not as "
+                "pm.math.exp(f + pt.log(pt.maximum(t - t0, 0))). Or sample this model with "
+                "step=pm.NUTS()."
+            )
         if name := self._not_symmetric(point):
-            return refusals.not_symmetric(name, at)
+            return (
+                f"The covariance matrix of {name!r} is not symmetric at {{{at}}}. PyMC reads one "
+                "triangle of it, so its density is not that of the model as it is written. If L is "
+                f"a Cholesky factor, as what pm.LKJCorr returns, write pm.MvNormal({name!r}, "
+                "chol=sd * L), with sd one number or a column."
+            )
         return (
             f"pymc_lgm has misread {difference.name!r}: {difference.what} is {difference.pymc:.6g} "
             f"by PyMC and {difference.read:.6g} as it was read, at {{{at}}}. Draws would not be of "

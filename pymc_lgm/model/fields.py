@@ -26,7 +26,6 @@ from pymc_lgm.gaussian.neighbors import NearestNeighbors
 from pymc_lgm.gaussian.spde import OfMesh
 from pymc_lgm.gaussian.structure import IntrinsicMap, OfStructure
 from pymc_lgm.gmrf import ConstraintTransform, IntrinsicRV, MaternRV, kappa_and_tau
-from pymc_lgm.model import refusals
 from pymc_lgm.model.integrates import positive_or_nan
 from pymc_lgm.model.operations import Variable
 from pymc_lgm.model.series import as_series, as_vector_walk, is_series, is_vector_walk
@@ -115,11 +114,25 @@ def as_intrinsic(rv: Variable) -> tuple[Variable, FieldLaw]:
     W, sigma, sd = rv.owner.op.dist_params(rv.owner)
     name = str(rv.name)
     if not (isinstance(sigma, Constant) and isinstance(sd, Constant)):
-        raise ValueError(refusals.intrinsic_scale(name))
+        raise ValueError(
+            f"pm.ICAR({name!r}) has a sigma, or a zero_sum_stdev, that is not constant. Its "
+            "density leaves out -(n - 1) log(sigma): the posterior of sigma would be wrong with "
+            f"any sampler. Write pm.ICAR({name!r}, W=W), and multiply it by the scale: mu = "
+            "pm.math.exp(b0 + sigma * (pm.math.sqrt(1 - rho) * theta + pm.math.sqrt(rho / s) * "
+            "phi)) with s = lgm.spatial.scaling_factor(W)."
+        )
     weights = csc_array(W.data, dtype=np.float64)
     count, component = connected_components(weights, directed=False)
     if count > 1:
-        raise ValueError(refusals.not_connected(name, np.bincount(component).tolist()))
+        sizes = np.bincount(component).tolist()
+        raise ValueError(
+            f"The map of pm.ICAR({name!r}) has {len(sizes)} connected parts, of "
+            f"{', '.join(map(str, sizes))} areas: the level of each is free, and the prior "
+            "improper. Join them, as by a ferry. Or use one ICAR per part, and independent effects "
+            "for areas without neighbors: phi = pt.concatenate([pm.ICAR('north', W=W_north), "
+            "pm.ICAR('south', W=W_south), pm.Normal('islands', 0, 1, shape=k)]), divided by "
+            "np.sqrt(lgm.spatial.scaling_factor(W)), which has the scale of each area's part."
+        )
     scale, sd_of_mean = float(sigma.data), float(sd.data)
 
     def covariance() -> Variable:

@@ -37,7 +37,7 @@ from pymc_lgm.model.operations import INDEXING, SETTING, Variable, depending
 from pymc_lgm.model.parts import simplified
 from pymc_lgm.model.reading import Reading
 from pymc_lgm.model.reads import Evaluation, Reads, reads_of, terms_of
-from pymc_lgm.model.refusals import draws, shapes_disagree
+from pymc_lgm.model.refusals import shapes_disagree
 from pymc_lgm.model.theta_gradient import theta_gradient
 
 __all__ = ["Block", "Graphs", "LikelihoodReads"]
@@ -144,7 +144,12 @@ def _refuse_draws(densities: Mapping[str, Variable]) -> None:
         return any(isinstance(node.op, RandomVariable | SymbolicRandomVariable) for node in nodes)
 
     if is_random(list(densities.values())):  # one walk, unless there is such a density
-        raise ValueError(draws(next(k for k, density in densities.items() if is_random([density]))))
+        name = next(k for k, density in densities.items() if is_random([density]))
+        raise ValueError(
+            f"The log density of {name!r} draws random numbers: each evaluation gives another "
+            "value, and a chain on it has no posterior. Write the density of the data, or make the "
+            "random numbers a variable of the model."
+        )
 
 
 def _in_the_first_form_that_fits(setting: Setting) -> tuple[Form, list[Variable]]:

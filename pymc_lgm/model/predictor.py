@@ -282,7 +282,10 @@ class Predictor:
             )
         ]
         if not any(block.columns is None or block.columns.any() for block in self.blocks):
-            raise ValueError(refusals.moves_nothing(setting.label))
+            raise ValueError(
+                f"The linear predictor does not depend on {setting.label!r}: its coefficients are "
+                "zero. Leave it out, or name another latent variable: latent=[...]."
+            )
         # If f contains a process unchanged, its range is everything: no need to look at n columns.
         whole = any(block.structure == "identity" for block in self.blocks)
         self.basis = None if whole else basis_of_range(A, setting.label)
@@ -305,7 +308,13 @@ class Predictor:
             return
         which, node = next((k, jump) for k, jump in enumerate(jumps) if jump is not None)
         name = str(self.blocks[which].latent.rv.name)
-        raise ValueError(refusals.range_jumps(name, name_of(node)))
+        raise ValueError(
+            f"How {name!r} enters the linear predictor depends on theta through {name_of(node)!r}, "
+            "which has a threshold: beyond it other combinations of the predictor's elements may "
+            "be possible, or fewer. The samplers need a range that does not depend on theta. Add "
+            "an effect for each observation, pm.Normal('eps', 0, sigma, shape=n), or sample this "
+            "model with pm.NUTS()."
+        )
 
     def vectors(self) -> list[tuple[Index, Variable, Variable]]:
         """The independent processes of f, if f consists of them alone.
@@ -483,9 +492,18 @@ def basis_of_range(A: list[Array], latents: str = "f") -> Array | None:
     rank = int((s > SMALLEST * s.max(initial=0.0)).sum())
     each = [rank_of(a) for a in A]
     if each[0] < min(each[1:], default=rank) == rank:
-        raise ValueError(refusals.range_is_less_at_the_start(latents, E, each[0], rank))
+        raise ValueError(
+            f"The {E} elements of the linear predictor of {latents!r} have {each[0]} degrees of "
+            f"freedom at the starting point, and {rank} near it: the coefficient of a latent "
+            "variable is 0 there. Start it elsewhere, as in pm.Normal('beta', 0, 1, initval=0.5)."
+        )
     if min(each) < rank:
-        raise ValueError(refusals.range_moves(latents, E, min(each)))
+        raise ValueError(
+            f"The {E} elements of the linear predictor of {latents!r} have {min(each)} degrees of "
+            "freedom, and which combinations are possible depends on theta. The samplers need a "
+            "range that does not depend on theta. Write the prior on f itself, or sample this "
+            "model with pm.NUTS()."
+        )
     if rank == E:
         return None
     return np.ascontiguousarray(U[:, :rank])

@@ -215,7 +215,10 @@ def read_latents(
         left |= reasons
         for rv, reason in reasons.items():
             if rv in named:
-                raise ValueError(refusals.not_latent(str(rv.name), reason))
+                raise ValueError(
+                    f"{rv.name!r} cannot be latent: {reason}. Leave it out of latent=, and it is a "
+                    "hyper-parameter."
+                )
         chosen = [rv for rv in chosen if rv not in reasons]
 
 
@@ -246,8 +249,13 @@ def _placed_by_discrete(
     chosen = [latent.rv for latent in reading.latents]
     free = [rv for rv in chosen if not is_process(rv) and rv not in named]
     if not free:
-        names = " + ".join(rv.name for rv in chosen)
-        raise ValueError(refusals.map_jumps(names, next(iter(placed.values()))))
+        names, discrete = " + ".join(rv.name for rv in chosen), next(iter(placed.values()))
+        raise ValueError(
+            f"The linear predictor, affine in {names!r}, depends on {discrete!r} too, which is "
+            "discrete and is not only added: the samplers need coefficients of the latent "
+            "variables that do not jump. If there are several processes, name one as latent and "
+            f"give the others steps of their own, or sum {discrete!r} out."
+        )
     decides = "{!r}, which is discrete, decides how {} enters the linear predictor"
     if refused := {rv: decides.format(placed[rv], "it") for rv in free if rv in placed}:
         return refused

@@ -1,4 +1,7 @@
-"""Messages about PyMC models that cannot be read, as functions of names and sizes."""
+"""Messages of `pymc_lgm.model.read`, and those of several modules, about models not to be read.
+
+They are functions of names and sizes. A message of one module is where that module raises it.
+"""
 
 from __future__ import annotations
 
@@ -146,22 +149,6 @@ def not_a_hyperparameter(name: str) -> str:
     )
 
 
-def not_latent(name: str, reason: str) -> str:
-    """A variable that the user has named as latent cannot be."""
-    return (
-        f"{name!r} cannot be latent: {reason}. Leave it out of latent=, and it is a "
-        "hyper-parameter."
-    )
-
-
-def not_affine() -> str:
-    """Values of the predictor are not affine, although its operations are."""
-    return (
-        "The linear predictor is not an affine function of the latent variables, although its "
-        "operations are. Name those that enter it linearly: latent=[...]."
-    )
-
-
 def left_gaussian(
     name: str, size: int, reason: str, left: Sequence[str], beside: Sequence[str]
 ) -> str:
@@ -182,63 +169,12 @@ def left_gaussian(
     )
 
 
-def map_jumps(latents: str, discrete: str) -> str:
-    """The map from several latents to the predictor depends on a discrete variable."""
-    return (
-        f"The linear predictor, affine in {latents!r}, depends on {discrete!r} too, which is "
-        "discrete and is not only added: the samplers need coefficients of the latent variables "
-        "that do not jump. If there are several processes, name one as latent and give the others "
-        f"steps of their own, or sum {discrete!r} out."
-    )
-
-
 def labeled(names: Sequence[str]) -> str:
     """Variables of `pymc.dims`."""
     return (
         f"This package does not read variables of pymc.dims, here {', '.join(map(repr, names))}. "
         "Write them with PyMC's distributions, which take dims, too: pm.Normal('u', 0, sigma, "
         f"dims='group'), not pymc.dims.Normal. {AS_IT_IS}"
-    )
-
-
-def draws(name: str) -> str:
-    """A density that differs at each evaluation, as that of a `pymc.Simulator`."""
-    return (
-        f"The log density of {name!r} draws random numbers: each evaluation gives another value, "
-        "and a chain on it has no posterior. Write the density of the data, or make the random "
-        "numbers a variable of the model."
-    )
-
-
-def infinite_predictor(latent: str, at: str) -> str:
-    """A sampler would reject a theta at which the density is positive."""
-    return (
-        f"The linear predictor of {latent!r} is infinite at {{{at}}}, where PyMC's density is "
-        "positive. The samplers of this package reject such a point, so draws would not be of the "
-        "posterior. A factor that may be 0 must stand outside the logarithm: write the rate as "
-        "pt.maximum(t - t0, 0) * pm.math.exp(f), not as pm.math.exp(f + pt.log(pt.maximum(t - t0, "
-        "0))). Or sample this model with step=pm.NUTS()."
-    )
-
-
-def not_symmetric(name: str, at: str) -> str:
-    """A covariance is not symmetric, as the factor that `pymc.LKJCorr` is."""
-    return (
-        f"The covariance matrix of {name!r} is not symmetric at {{{at}}}. PyMC reads one triangle "
-        "of it, so its density is not that of the model as it is written. If L is a Cholesky "
-        f"factor, as what pm.LKJCorr returns, write pm.MvNormal({name!r}, chol=sd * L), with sd "
-        "one number or a column."
-    )
-
-
-def lost_in_rounding(name: str, here: float, pymc: float, at: str) -> str:
-    """A chain has come to where a density has no digits."""
-    return (
-        f"The log density of {name!r} is lost in rounding errors at {{{at}}}, where the chain is: "
-        f"two ways to compute it give {here:.6g} and {pymc:.6g}. Draws there are not of the "
-        "posterior, whatever samples it. Write priors with less mass at extreme values, or a "
-        "likelihood that keeps its digits there, as pm.Multinomial instead of a "
-        "pm.DirichletMultinomial with parameters of 1e15."
     )
 
 
@@ -270,54 +206,6 @@ def not_finite(latents: str, index: int, where: str = "at the starting point") -
     )
 
 
-def moves_nothing(latents: str) -> str:
-    """All columns of A are 0, as for a single covariate less its mean."""
-    return (
-        f"The linear predictor does not depend on {latents!r}: its coefficients are zero. Leave "
-        "it out, or name another latent variable: latent=[...]."
-    )
-
-
-def range_moves(latents: str, elements: int, rank: int) -> str:
-    """The predictor has fewer degrees of freedom than elements, and its range depends on theta."""
-    return (
-        f"The {elements} elements of the linear predictor of {latents!r} have {rank} degrees of "
-        "freedom, and which combinations are possible depends on theta. The samplers need a range "
-        "that does not depend on theta. "
-        "Write the prior on f itself, or sample this model with pm.NUTS()."
-    )
-
-
-def range_jumps(latent: str, operation: str) -> str:
-    """The range of A may change beyond the threshold of an operation."""
-    return (
-        f"How {latent!r} enters the linear predictor depends on theta through {operation!r}, which "
-        "has a threshold: beyond it other combinations of the predictor's elements may be "
-        "possible, or fewer. The samplers need a range that does not depend on theta. Add an "
-        "effect for each observation, pm.Normal('eps', 0, sigma, shape=n), or sample this model "
-        "with pm.NUTS()."
-    )
-
-
-def range_is_less_at_the_start(latents: str, elements: int, rank: int, elsewhere: int) -> str:
-    """A coefficient of latent variables is 0 at the starting point, and not near it."""
-    return (
-        f"The {elements} elements of the linear predictor of {latents!r} have {rank} degrees of "
-        f"freedom at the starting point, and {elsewhere} near it: the coefficient of a latent "
-        "variable is 0 there. "
-        "Start it elsewhere, as in pm.Normal('beta', 0, 1, initval=0.5)."
-    )
-
-
-def read_by_too_many(name: str) -> str:
-    """Elements of the predictor read too many elements of a vector walk."""
-    return (
-        f"{name!r} is a pm.MvGaussianRandomWalk, and the linear predictor reads too many of its "
-        "elements together. This package integrates it out if each element of the predictor reads "
-        "few of them. Sample the model with step=pm.NUTS()."
-    )
-
-
 def couples(latent: str, density: str, what: str) -> str:
     """A density reads several elements of f together."""
     return (
@@ -338,28 +226,9 @@ def does_not_split(likelihood: Sequence[str], latent: str) -> str:
     )
 
 
-def no_gaussian_near(likelihood: Sequence[str]) -> str:
-    """A likelihood of classes that is not log-concave, as one that truncates f."""
-    return (
-        f"The likelihood ({', '.join(likelihood)}) is not log-concave in the processes of its "
-        "classes, as lgm.likelihoods.RobustMax is not, and few importance draws of a Gaussian hit "
-        "the region of high likelihood. Write step=lgm.Sweep(latent_move='hmc-curvature'), or "
-        "lgm.Softmax instead of it. To try importance draws nevertheless, write "
-        "lgm.PseudoMarginal(approximation='variational')."
-    )
-
-
 def no_model(what: str) -> str:
     """A function was called outside of a ``with model:`` block."""
     return f"{what} needs a model: write it inside `with model:`, or pass model=model."
-
-
-def no_metric(metric: str, elements: int, rank: int) -> str:
-    """Proposals with this metric leave the range of the predictor."""
-    return (
-        f"metric={metric!r} moves each of the {elements} elements of the linear predictor "
-        f"separately, but they have {rank} degrees of freedom. Write metric='prior' or 'curvature'."
-    )
 
 
 def other_constraint(name: str) -> str:
@@ -375,15 +244,6 @@ def transformed(name: str) -> str:
     return (
         f"The latent {name!r} has a transform, so it is not Gaussian on the sampled scale. "
         "Remove transform= from it and apply the function in the likelihood."
-    )
-
-
-def range_held(latent: str) -> str:
-    """The map from the latent variables to f depends on theta, so f cannot stay fixed."""
-    return (
-        f"Theta cannot move while f is held: the map from {latent} to f depends on theta. "
-        "Write parameterization='whitened', which moves f with theta, "
-        "lgm.papers.WhitenedMetropolis() or lgm.PseudoMarginal()."
     )
 
 
@@ -415,27 +275,4 @@ def inducing_read_otherwise(name: str) -> str:
     return (
         f"A density reads the inducing variables {name} themselves, and not only their process. "
         "Leave that density out, or sample the model with pm.NUTS()."
-    )
-
-
-def intrinsic_scale(name: str) -> str:
-    """The scale of a `pymc.ICAR` is a variable."""
-    return (
-        f"pm.ICAR({name!r}) has a sigma, or a zero_sum_stdev, that is not constant. Its density "
-        "leaves out -(n - 1) log(sigma): the posterior of sigma would be wrong with any sampler. "
-        f"Write pm.ICAR({name!r}, W=W), and multiply it by the scale: mu = pm.math.exp(b0 + "
-        "sigma * (pm.math.sqrt(1 - rho) * theta + pm.math.sqrt(rho / s) * phi)) with "
-        "s = lgm.spatial.scaling_factor(W)."
-    )
-
-
-def not_connected(name: str, sizes: Sequence[int]) -> str:
-    """The map of an ICAR is not connected."""
-    return (
-        f"The map of pm.ICAR({name!r}) has {len(sizes)} connected parts, of "
-        f"{', '.join(map(str, sizes))} areas: the level of each is free, and the prior improper. "
-        "Join them, as by a ferry. Or use one ICAR per part, and independent effects for areas "
-        "without neighbors: phi = pt.concatenate([pm.ICAR('north', W=W_north), "
-        "pm.ICAR('south', W=W_south), pm.Normal('islands', 0, 1, shape=k)]), divided by "
-        "np.sqrt(lgm.spatial.scaling_factor(W)), which has the scale of each area's part."
     )

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from pymc.vartypes import continuous_types
 
 from pymc_lgm.linalg import Array, factorize
-from pymc_lgm.model import refusals
 from pymc_lgm.model.operations import Variable
 
 __all__ = [
@@ -92,7 +91,10 @@ def refuse_what_is_not_affine(values: Array, c: Array, A: Array, x: Array) -> No
     """Raise if the values of a predictor at rows x (k, N) are not c + A x, (k, E)."""
     size = 1.0 + np.abs(c)
     if not np.allclose(values, c + x @ A.T, rtol=TOLERANCE, atol=TOLERANCE * size):
-        raise ValueError(refusals.not_affine())
+        raise ValueError(
+            "The linear predictor is not an affine function of the latent variables, although its "
+            "operations are. Name those that enter it linearly: latent=[...]."
+        )
 
 
 def loses_digits(cov: Callable[[Array], Any], at: Array, largest: float) -> bool:

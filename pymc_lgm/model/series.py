@@ -21,7 +21,6 @@ from pytensor.tensor.random.basic import NormalRV
 
 from pymc_lgm.compile.graphs.functions import shape_of
 from pymc_lgm.gaussian.families import BandedSeries
-from pymc_lgm.model import refusals
 from pymc_lgm.model.integrates import positive_or_nan
 from pymc_lgm.model.operations import Variable
 from pymc_lgm.model.sparse_precision import FieldLaw
@@ -124,7 +123,11 @@ def as_vector_walk(rv: Variable) -> tuple[Variable, Series]:
     mean = pt.linalg.solve_triangular(_dense(whitener, 2 * k), drive, lower=True, b_ndim=1)
 
     def covariance() -> Variable:
-        raise ValueError(refusals.read_by_too_many(str(rv.name)))
+        raise ValueError(
+            f"{str(rv.name)!r} is a pm.MvGaussianRandomWalk, and the linear predictor reads too "
+            "many of its elements together. This package integrates it out if each element of the "
+            "predictor reads few of them. Sample the model with step=pm.NUTS()."
+        )
 
     return mean.reshape((-1, k)), _series(rv, whitener, drive, 2 * k, covariance)
 

@@ -478,7 +478,13 @@ def _approximation(facts: Facts, options: Options, _: dict[str, Any]) -> Chosen:
     joins, name, why = facts.coupled is not None, options.approximation, ASKED
     exact = _is_exact(facts, options)
     if name is None and facts.is_flat and options.sampler == "PseudoMarginal":
-        raise ValueError(refusals.no_gaussian_near(facts.likelihoods))
+        raise ValueError(
+            f"The likelihood ({names}) is not log-concave in the processes of its classes, as "
+            "lgm.likelihoods.RobustMax is not, and few importance draws of a Gaussian hit the "
+            "region of high likelihood. Write step=lgm.Sweep(latent_move='hmc-curvature'), or "
+            "lgm.Softmax instead of it. To try importance draws nevertheless, write "
+            "lgm.PseudoMarginal(approximation='variational')."
+        )
     if name == "ep" and facts.coupled is not None:
         raise ValueError(refusals.couples(latent, facts.coupled, "approximation='ep'"))
     if name in ("ep", "variational") and not facts.splits:
