@@ -409,10 +409,20 @@ def refuse_left_gaussians(model: pm.Model, reading: Reading, theta: Container[Va
     total = sum(sizes.values())
     if unknown or total > MOST_LEFT:
         rv = (unknown or sorted(left, key=lambda each: -sizes[each]))[0]
-        names = [str(each.name) for each in left]
-        beside = [str(each.rv.name) for each in reading.latents]
+        names = ", ".join(each.name for each in left)
+        quoted = ", ".join(repr(each.name) for each in left)
+        alone = "."
+        if beside := ", ".join(str(each.rv.name) for each in reading.latents):
+            alone = (
+                f", or these variables alone: step=[lgm.PseudoMarginal([{beside}, ...]), "
+                f"pm.NUTS([{names}])], with the hyper-parameters instead of the dots. To sample "
+                f"them as hyper-parameters nevertheless, name them: "
+                f"lgm.PseudoMarginal(theta=[{quoted}]), or lgm.read(theta=[{quoted}])."
+            )
         raise ValueError(
-            refusals.left_gaussian(str(rv.name), sizes[rv], reasons[rv], names, beside)
+            f"{rv.name!r} is Gaussian and has {sizes[rv]} elements, but {reasons[rv]}. Its "
+            "elements would be hyper-parameters, of which the samplers can move few. Sample the "
+            f"model with step=pm.NUTS(){alone}"
         )
     for rv in left:
         count = f"{rv.name!r} ({sizes[rv]} elements)"
