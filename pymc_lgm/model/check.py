@@ -207,7 +207,7 @@ class Audit:
                     return found
             f = lgm.f_of(theta, dict(point))
             found = []
-            x = [np.asarray(point[name], dtype=np.float64) for name in self._free]
+            x = self._x(point)
             if (
                 prior.is_proper
                 and not np.isfinite(values[: len(self._latents), 0][~self._is_dense]).all()
@@ -217,8 +217,7 @@ class Audit:
                 found += [Difference(lgm.latent, what, 0.0, -np.inf, 1.0)]
             found += [self._sum(lgm.prior_names, lgm.log_prior(theta), values, DENSITIES[0])]
             if lgm.likelihood_names:
-                latents = [np.asarray(point[name], dtype=np.float64) for name in self._free]
-                ell = lgm.form.log_likelihood_of(lgm, latents, f, theta)
+                ell = lgm.form.log_likelihood_of(lgm, x, f, theta)
                 found.append(self._sum(lgm.likelihood_names, ell, values, DENSITIES[1]))
             if moments and prior.is_proper:
                 found += self._of_prior(prior, theta, f, point, values)
@@ -275,6 +274,10 @@ class Audit:
     def _free(self) -> list[str]:
         return [name for name in self._lgm.latents if name not in self._lgm.observed]
 
+    def _x(self, point: Point) -> list[Array]:
+        """The values of the latent variables that are not observed."""
+        return [np.asarray(point[name], dtype=np.float64) for name in self._free]
+
     def _terms(self, point: Point, count: int | None = None) -> Array:
         """The sum and the sum of absolute values of each term, or of the first ``count``: (T, 2).
 
@@ -329,7 +332,7 @@ class Audit:
         probe = lgm.form.probe(prior, generator())
         if probe is None:
             return []
-        x = [np.asarray(point[name], dtype=np.float64) for name in self._free]
+        x = self._x(point)
 
         def moved(to: Sequence[Array]) -> float:
             changed = dict(zip(self._free, to, strict=True))
@@ -369,7 +372,7 @@ class Audit:
         A sampler would reject such a point, as if the covariance could not be factorized.
         """
         lgm = self._lgm
-        x = [np.asarray(point[name], dtype=np.float64) for name in self._free]
+        x = self._x(point)
         if not np.isfinite(values).all() or not 0 < sum(v.size for v in x) <= MOST_LATENTS:
             return []
         ends = np.cumsum([v.size for v in x])
