@@ -88,13 +88,10 @@ def find_conjugate(
         law = laws[name]
         readers = {term for term, read in by_term.items() if name in read}
         if name not in elsewhere and readers <= {law.rv}:
-            found[part] = [_is_inverse_gamma(law, k) for k in amplitudes[part]]
+            # The log density of x = log v is then −a x − b e^(−x) + constant, with b ≥ 0.
+            k = amplitudes[part]
+            found[part] = k != 0.0 if law.is_flat else k == law.power
     return found
-
-
-def _is_inverse_gamma(law: Law, k: float) -> bool:
-    """Whether the log density of x = log v is −a x − b e^(−x) + constant, with b ≥ 0."""
-    return k != 0.0 if law.is_flat else k == law.power
 
 
 def _read(

@@ -103,12 +103,8 @@ def _is_same(transform: Any, own: Any) -> bool:
     codes = [getattr(each, "__code__", None) for each in functions]
     if type(transform) is not type(own) or codes[0] is None or codes[0] is not codes[1]:
         return False
-    one, other = (_closure(each) for each in functions)
+    one, other = ([cell.cell_contents for cell in each.__closure__ or ()] for each in functions)
     return len(one) == len(other) and all(a is b or a == b for a, b in zip(one, other, strict=True))
-
-
-def _closure(function: Any) -> list[Any]:
-    return [cell.cell_contents for cell in function.__closure__ or ()]
 
 
 def is_positive(v: Variable, *, or_zero: bool = False) -> bool:

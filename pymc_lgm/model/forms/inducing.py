@@ -121,7 +121,7 @@ class ThroughInducing(Form):
         self, function: Callable[..., Any], inputs: list[Variable], outputs: list[Variable]
     ) -> Callable[..., Any]:
         """A function of theta that first sets the shared variables, if it reads any of them."""
-        if not self.at_theta.is_read_by(outputs):
+        if set(ancestors(outputs)).isdisjoint(self.at_theta.shared):
             return function
         where = inputs.index(self._setting.theta)
 
@@ -249,10 +249,6 @@ class CachedAtTheta:
         for shared, value in zip(self.shared, values, strict=True):
             shared.set_value(np.asarray(value), borrow=True)
         self._at = key
-
-    def is_read_by(self, outputs: list[Variable]) -> bool:
-        """Whether graphs read a variable that `place` sets."""
-        return not set(ancestors(outputs)).isdisjoint(self.shared)
 
     def _found_at(self, theta: Array) -> tuple[list[Array] | None, list[NDArray[Any]]]:
         """Each V and each R, ``None`` if one cannot be computed; and the values of ``read``."""
