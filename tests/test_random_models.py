@@ -40,7 +40,7 @@ from scipy.sparse import csr_array
 import pymc_lgm as lgm
 
 from pymc_lgm.compile.graphs.functions import called_once
-from pymc_lgm.model import affine_graph, graphs, latents, operations, predictor, reading
+from pymc_lgm.model import graphs, latents, operations, predictor, reading
 from pymc_lgm.model.operations import is_affine_elementwise
 from pymc_lgm.model.reads import Evaluation, Reads, reads_of
 
@@ -545,7 +545,7 @@ UNREAD = ("an unread scale", "effects", "Poisson")
 
 MUTANTS = {
     "rows merged by a look": Mutant(
-        affine_graph, "distinct_elements", by_looks, ("effects", "hinge", "Poisson"), 0
+        predictor, "distinct_elements", by_looks, ("effects", "hinge", "Poisson"), 0
     ),
     "columns frozen by a look": Mutant(
         predictor,
@@ -569,7 +569,7 @@ MUTANTS = {
         seen_by_the_audit=False,
     ),
     "a scale taken for positive": Mutant(
-        latents, "is_positive", lambda v: True, ("a negative sd", "effects", "Poisson"), 0
+        latents, "positive_or_nan", lambda v: v, ("a negative sd", "effects", "Poisson"), 0
     ),
     "an unread density taken to integrate to one": Mutant(
         reading, "integrates_to_one", lambda model, rv: True, UNREAD, 1, False
