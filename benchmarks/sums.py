@@ -1,6 +1,6 @@
 """Sums of sparse families: effective draws per second of the default, beside those of NUTS.
 
-    python benchmarks/sums.py [--quick] [--models trend_and_season ...] [--nuts pymc]
+    python benchmarks/sums.py [--quick] [--models trend_and_season ...] [--nuts nutpie numpyro]
 
 Models as users of R-INLA, mgcv, brms and dlm write them, on simulated data: trend beside season, of
 counts and with normal errors, a level beside a coefficient that moves, a panel of autoregressions,
@@ -11,12 +11,14 @@ and coefficients.
 
 Printed: the elements of x and of eta, non-zeros of the factor, the largest R-hat and the least bulk
 effective draws of all hyper-parameters and coefficients, seconds to make the step, seconds of
-tuning and sampling of four chains, effective draws per second. With --nuts the same of NUTS, and
-the largest distance of two posterior means in Monte Carlo standard errors of both.
+tuning and sampling of four chains, effective draws per second. With --nuts the same of NUTS by
+these programs, and the largest distance of two posterior means in Monte Carlo standard errors of
+both.
 """
 
 from __future__ import annotations
 
+import os
 import time
 
 from collections.abc import Callable
@@ -299,8 +301,10 @@ def main() -> None:
     parser = arguments(__doc__, quick="two short chains of the smallest models")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--draws", type=int, default=1000)
-    parser.add_argument("--nuts", choices=["pymc", "nutpie"], help="which NUTS to sample with, too")
+    parser.add_argument("--nuts", nargs="*", choices=["pymc", "nutpie", "numpyro"], default=[])
     args = parser.parse_args()
+    # NumPyro runs chains in parallel on as many devices as JAX sees when it is imported.
+    os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
     draws, chains = (100, 2) if args.quick else (args.draws, 4)
     names_of = ["trend_and_season", "correlated_slopes"] if args.quick else args.models
     columns = {
@@ -347,17 +351,16 @@ def main() -> None:
         small = [rv.name for rv in built.free_RVs if int(np.prod(rv.shape.eval())) <= 12]
         r_hat, ess = numbers(idata, small)
         table.row(name, *sizes, "default", r_hat, ess, made, seconds, ess / seconds, np.nan)
-        if args.nuts is None:
-            continue
-        begin = time.perf_counter()
-        if args.nuts == "nutpie":
-            other = pm.sample(nuts_sampler="nutpie", **common)
-        else:
-            other = pm.sample(step=pm.NUTS(model=built), **common)
-        seconds = time.perf_counter() - begin
-        r_hat, ess = numbers(other, small)
-        distance = apart(idata, other, small)
-        table.row(name, *sizes, args.nuts, r_hat, ess, 0.0, seconds, ess / seconds, distance)
+        for nuts in args.nuts:
+            begin = time.perf_counter()
+            if nuts == "pymc":
+                other = pm.sample(step=pm.NUTS(model=built), **common)
+            else:
+                other = pm.sample(nuts_sampler=nuts, **common)
+            seconds = time.perf_counter() - begin
+            r_hat, ess = numbers(other, small)
+            distance = apart(idata, other, small)
+            table.row(name, *sizes, nuts, r_hat, ess, 0.0, seconds, ess / seconds, distance)
 
 
 if __name__ == "__main__":
