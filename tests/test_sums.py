@@ -826,9 +826,10 @@ def no_breaks(monkeypatch):
     def joined(rv):
         """The last element of each series enters the first of the next."""
         mean, series = as_series(rv)
-        T = series.whitener.reshape((series.width, *series.batch, -1))
+        T, drive = series.reads
+        T = T.reshape((series.width, *series.batch, -1))
         T = T[1:, ..., -1].set(-0.5).reshape((series.width, -1))
-        return mean, series._replace(whitener=T)
+        return mean, replace(series, reads=[T, drive])
 
     monkeypatch.setitem(FIELDS, is_series, joined)
     return error_of(walks, effects)

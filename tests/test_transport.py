@@ -434,7 +434,7 @@ def error_of_sets(name, rng):
 def test_sets_of_elements_have_a_bijection_with_its_slope(name, rng):
     here, proposal = of_sets(name)
     assert isinstance(here.prior, SumPrior)
-    assert proposal.skewness.sets.shape[1] == {"extra zeros": 2, "three": 3}[name]
+    assert proposal.skewness.sets.shape[0] == {"extra zeros": 2, "three": 3}[name]
     assert error_of_sets(name, rng) < 1e-5
 
 

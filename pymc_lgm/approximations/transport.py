@@ -36,11 +36,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pymc_lgm.approximations.gaussian import GaussianApproximation, SiteLikelihood
-from pymc_lgm.approximations.quadrature import product_rule
+from pymc_lgm.approximations.quadrature import at_nodes, product_rule
 from pymc_lgm.approximations.variational import floored
 from pymc_lgm.compile.loops.elementary import exp, log1p
 from pymc_lgm.gaussian import Prior
-from pymc_lgm.gaussian.sites import Precision, SiteBlocks, scattered
+from pymc_lgm.gaussian.sites import Precision, SiteBlocks, roots
 from pymc_lgm.linalg import Array
 
 __all__ = ["LARGEST_SET", "Transport", "directions", "transport"]
@@ -128,11 +128,11 @@ class Transport:
     Attributes
     ----------
     q : GaussianApproximation
-    sets : ndarray of int, shape (G, s)
+    sets : ndarray of int, shape (s, G)
         The elements of f that each observation reads, padded with −1.
-    b : ndarray, shape (G, K, s)
-        The directions of each set.
-    t : ndarray, shape (G, K)
+    b : ndarray, shape (K, s, G)
+        The directions of each set; 0 where it is padded.
+    t : ndarray, shape (K, G)
         The strength of the correction in each direction.
     bound : float
         c.
@@ -235,33 +235,47 @@ def _middle(bound: float) -> float:
 def _corrections(
     rows: Array, sets: NDArray[np.intp], b: Array, t: Array, bound: float, middle: float
 ) -> tuple[Array, Array]:
-    """h and ∂h/∂x at each row x."""
-    (G, K, s), N = b.shape, len(rows)
-    h, hessian = np.zeros_like(rows), np.zeros((N, G, s, s))
+    """h (N, n) and ∂h/∂x (N, G, s, s) at rows x; shapes (s, G), (K, s, G) and (K, G).
+
+    The sets are the last axis, so that the compiler vectorizes the loops over them.
+    """
+    (K, s, G), (N, n) = b.shape, rows.shape
+    out, hessian = np.zeros((N, n)), np.empty((N, G, s, s))
+    x, h, slopes = np.empty((s, G)), np.empty((s, G)), np.empty((s, s, G))
     y, rho, slope = np.empty(G), np.empty(G), np.empty(G)
-    log_2 = math.log(2.0)
+    log_2, per_bound, square = math.log(2.0), 1.0 / bound, bound * bound
     for row in range(N):
-        x = rows[row]
+        for i in range(s):
+            for g in range(G):
+                x[i, g] = rows[row, sets[i, g]] if sets[i, g] >= 0 else 0.0
+        h[:] = 0.0
+        slopes[:] = 0.0
         for k in range(K):
+            y[:] = 0.0
+            for i in range(s):
+                for g in range(G):
+                    y[g] += b[k, i, g] * x[i, g]
             for g in range(G):
-                y[g] = 0.0
-                for i in range(s):
-                    if sets[g, i] >= 0:
-                        y[g] += b[g, k, i] * x[sets[g, i]]
-            for g in range(G):
-                a = abs(y[g]) / bound
+                a = abs(y[g]) * per_bound
                 small = exp(-2.0 * a)
-                rho[g] = bound**2 * (a + log1p(small) - log_2)
-                slope[g] = math.copysign(bound * (1.0 - small) / (1.0 + small), y[g])
+                tanh = (1.0 - small) / (1.0 + small)
+                rho[g] = t[k, g] * (square * (a + log1p(small) - log_2) - middle)
+                slope[g] = t[k, g] * bound * (tanh if y[g] >= 0.0 else -tanh)
+            for i in range(s):
+                for g in range(G):
+                    h[i, g] += b[k, i, g] * rho[g]
+                for j in range(i + 1):
+                    for g in range(G):
+                        slopes[i, j, g] += b[k, i, g] * b[k, j, g] * slope[g]
+        for i in range(s):
             for g in range(G):
-                for i in range(s):
-                    if sets[g, i] >= 0:
-                        of_i = t[g, k] * b[g, k, i]
-                        h[row, sets[g, i]] += of_i * (rho[g] - middle)
-                        for j in range(s):
-                            if sets[g, j] >= 0:
-                                hessian[row, g, i, j] += of_i * slope[g] * b[g, k, j]
-    return h, hessian
+                if sets[i, g] >= 0:
+                    out[row, sets[i, g]] = h[i, g]
+            for j in range(i + 1):
+                for g in range(G):
+                    hessian[row, g, i, j] = slopes[i, j, g]
+                    hessian[row, g, j, i] = slopes[i, j, g]
+    return out, hessian
 
 
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")
@@ -280,21 +294,21 @@ def transport(q: GaussianApproximation, likelihood: SiteLikelihood) -> Transport
     W = q.precision
     if isinstance(W, SiteBlocks):
         sets = W.sets
-        C, inverse = _roots(q.posterior.site_covariances)
+        C, inverse = roots(q.posterior.site_covariances)
     else:
         sets = np.arange(q.center.size)[:, None]
         variances = q.posterior.variances if q.margins is None else q.margins.variances
         C = np.sqrt(variances)[:, None, None]
         inverse = 1.0 / C
     nodes, to_strengths = _rule(sets.shape[1])
-    points = q.center + scattered(sets, C @ nodes.T, q.center.size).T
-    t = floored(likelihood.sites(np.ascontiguousarray(points))).T @ to_strengths
+    t = floored(likelihood.sites(at_nodes(q.center, sets, C, nodes))).T @ to_strengths
     if not (np.isfinite(t).all() and t.any()):
         return None
-    b = directions(sets.shape[1]) @ inverse
-    weighted = np.abs(t)[:, :, None] * b
-    lowest = -np.einsum("gki,gkj->gij", weighted, b)
-    lowest[(sets[:, :, None] < 0) | (sets[:, None, :] < 0)] = 0.0
+    u, across = directions(sets.shape[1]), np.moveaxis(inverse, 0, -1)
+    b = (u @ across.reshape(u.shape[1], -1)).reshape(len(u), *across.shape[1:])
+    sets, t = np.ascontiguousarray(sets.T), np.ascontiguousarray(t.T)
+    b[:, sets < 0] = 0.0
+    lowest = -np.einsum("kg,kig,kjg->gij", np.abs(t), b, b)
     for bound in BOUNDS:
         if _is_convex(q.prior, _plus(W, bound * lowest)):
             return Transport(q, sets, b, t, bound)
@@ -305,25 +319,6 @@ def _is_convex(prior: Prior, W: Precision) -> bool:
     """Whether K⁻¹ + W is positive definite; a factorization, unless W is so by itself."""
     alone = _are_positive(W.values) if isinstance(W, SiteBlocks) else W.min() >= 0.0
     return bool(alone) or prior.condition(W) is not None
-
-
-@numba.njit(cache=True, error_model="numpy")
-def _roots(V: Array) -> tuple[Array, Array]:
-    """Cholesky factors C of blocks (G, s, s) and their inverses; NaN if a block has none."""
-    (G, s, _), C, inverse = V.shape, np.zeros_like(V), np.zeros_like(V)
-    for g in range(G):
-        for i in range(s):
-            for j in range(i + 1):
-                rest = V[g, i, j]
-                for k in range(j):
-                    rest -= C[g, i, k] * C[g, j, k]
-                C[g, i, j] = math.sqrt(rest) if i == j else rest / C[g, j, j]
-            for j in range(i + 1):
-                rest = 1.0 if i == j else 0.0
-                for k in range(j, i):
-                    rest -= C[g, i, k] * inverse[g, k, j]
-                inverse[g, i, j] = rest / C[g, i, i]
-    return C, inverse
 
 
 @numba.njit(cache=True, error_model="numpy")

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 
@@ -19,11 +20,11 @@ from pymc_lgm.approximations.gaussian import (
     GaussianApproximation,
     SiteLikelihood,
 )
-from pymc_lgm.approximations.quadrature import nodes_of_sets, normal_rule
+from pymc_lgm.approximations.quadrature import at_nodes, nodes_of_sets, normal_rule
 from pymc_lgm.approximations.site_search import Sweep, mismatch, site_search
 from pymc_lgm.approximations.sites import Sites
 from pymc_lgm.gaussian import Posterior, Prior
-from pymc_lgm.gaussian.sites import SiteBlocks, scattered
+from pymc_lgm.gaussian.sites import SiteBlocks, congruent, eigenvalues, roots, scattered
 from pymc_lgm.linalg import Array
 
 __all__ = ["evidence_gradient", "floored", "variational"]
@@ -152,56 +153,38 @@ def _sweep_of_sets(likelihood: SiteLikelihood, nu: Array, posterior: Posterior) 
     prior, W = posterior.prior, posterior.precision
     assert isinstance(W, SiteBlocks)
     alpha, z = posterior.center(nu)
-    root = _roots(posterior)
-    if root is None:
-        return None
-    nodes, weights = nodes_of_sets(W.sets.shape[1], len(W.sets))
-    values = likelihood.sites(_rows(prior.mean + z, W, root, nodes))
+    root, inverse = roots(posterior.site_covariances)
+    nodes, weights, products = _rule(W.sets.shape[1], len(W.sets))
+    values = likelihood.sites(at_nodes(prior.mean + z, W.sets, root, nodes))
     # By parts, E ∇ℓ = C⁻ᵀ E x ℓ and E ∇²ℓ = C⁻ᵀ E (x xᵀ − I) ℓ C⁻¹ with f_g = f̂_g + C x.
-    inverse = np.linalg.inv(root)
-    weighted = weights[:, None] * values
-    slope = inverse.swapaxes(1, 2) @ (weighted.T @ nodes)[:, :, None]
-    squares = nodes[:, :, None] * nodes[:, None, :] - np.eye(nodes.shape[1])
-    curvature = -inverse.swapaxes(1, 2) @ np.einsum("kg,kab->gab", weighted, squares) @ inverse
+    slope = (inverse * (values.T @ (weights[:, None] * nodes))[:, :, None]).sum(axis=1)
+    curvature = congruent(inverse, (-values.T @ products).reshape(root.shape))
     if not (np.isfinite(slope).all() and np.isfinite(curvature).all()):
         return None
     asked_W = W.like(curvature)
     if not prior.allows_negative_sites:
         asked_W = asked_W.at_least(LEAST_EIGENVALUE, np.sqrt(prior.variances))
-    gradient = scattered(W.sets, slope[:, :, 0], z.size)
+    gradient = scattered(W.sets, slope, z.size)
     asked = Sites(gradient + asked_W.times(z), asked_W)
     # Eigenvalues of the precisions after a full step, relative to those of q.
-    change = root.swapaxes(1, 2) @ (asked_W.values - W.values) @ root
-    ratio = np.linalg.eigvalsh(np.eye(nodes.shape[1]) + change).ravel()
-    away = mismatch(posterior, gradient - alpha, 1.0 / np.maximum(ratio, NARROWEST))
+    change = congruent(root, asked_W.values - W.values)
+    ratio = np.maximum(1.0 + eigenvalues(change).ravel(), NARROWEST)
+    away = mismatch(posterior, gradient - alpha, 1.0 / ratio)
     # KL = ½ (tr K⁻¹Σ − n + ẑᵀ K⁻¹ ẑ + log|B|), and K⁻¹Σ = I − W Σ.
     trace = float(posterior.one_minus_leverage.sum())
     divergence = 0.5 * (trace - z.size + float(z @ alpha) + posterior.log_determinant)
-    bound = float(weighted.sum()) - divergence
+    bound = float((weights @ values).sum()) - divergence
     if not (math.isfinite(away) and math.isfinite(bound)):
         return None
     return Sweep(Sites(nu, W), posterior, alpha, z, bound, away, asked, -bound)
 
 
-def _points_of_sets(q: GaussianApproximation) -> tuple[Array, Array] | None:
-    """Rows of f with each set at its k-th node under q, and the weights of the nodes."""
-    W, root = q.precision, _roots(q.posterior)
-    nodes, weights = nodes_of_sets(W.sets.shape[1], len(W.sets))
-    return None if root is None else (_rows(q.center, W, root, nodes), weights)
-
-
-def _roots(posterior: Posterior) -> Array | None:
-    """C of each set, V_g = C Cᵀ; ``None`` if a V_g is not positive definite by rounding."""
-    try:
-        root: Array = np.linalg.cholesky(posterior.site_covariances)
-    except np.linalg.LinAlgError:
-        return None
-    return root
-
-
-def _rows(center: Array, W: SiteBlocks, root: Array, nodes: Array) -> Array:
-    """f̂ + C x_k of all sets at once, shape (Q, n)."""
-    return np.ascontiguousarray(center + scattered(W.sets, root @ nodes.T, center.size).T)
+@lru_cache
+def _rule(s: int, sets: int) -> tuple[Array, Array, Array]:
+    """Nodes x_k (Q, s), weights w_k (Q,), and w_k (x_k x_kᵀ − I) as rows (Q, s²)."""
+    nodes, weights = nodes_of_sets(s, sets)
+    products = nodes[:, :, None] * nodes[:, None, :] - np.eye(s)
+    return nodes, weights, weights[:, None] * products.reshape(len(nodes), -1)
 
 
 # The gradient of the bound
@@ -235,12 +218,13 @@ def evidence_gradient(
     """
     gradient = q.posterior.evidence_gradient(q.alpha)
     if likelihood_gradient is not None:
-        if isinstance(q.precision, SiteBlocks):
-            points = _points_of_sets(q)
-        else:
-            points = q.center + NODES[:, None] * np.sqrt(q.posterior.variances), WEIGHTS
-        if points is None:
-            return None
         # ℓ is a sum over f_i or over sets of them, so all can be at their k-th node at once.
-        gradient = gradient + likelihood_gradient(*points)
+        if isinstance(W := q.precision, SiteBlocks):
+            root, _ = roots(q.posterior.site_covariances)
+            nodes, weights = nodes_of_sets(W.sets.shape[1], len(W.sets))
+            rows = at_nodes(q.center, W.sets, root, nodes)
+        else:
+            rows = q.center + NODES[:, None] * np.sqrt(q.posterior.variances)
+            weights = WEIGHTS
+        gradient = gradient + likelihood_gradient(rows, weights)
     return gradient if np.isfinite(gradient).all() else None

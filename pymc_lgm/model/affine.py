@@ -26,6 +26,7 @@ from pytensor.tensor.subtensor import Subtensor
 from pymc_lgm.gmrf import IntrinsicRV, MaternRV
 from pymc_lgm.model.operations import (
     OF_SHAPES,
+    Variable,
     bare,
     function_of,
     is_affine,
@@ -35,8 +36,6 @@ from pymc_lgm.model.operations import (
 from pymc_lgm.vecchia import VecchiaRV
 
 __all__ = ["Frontier", "find_frontier", "with_dense_products"]
-
-Variable = Any
 
 WITHOUT_MEAN = (IntrinsicRV, MaternRV, VecchiaRV)
 """Random variables whose first parameter is not their mean."""

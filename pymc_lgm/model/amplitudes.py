@@ -28,6 +28,7 @@ from pymc_lgm.model.operations import (
     POWERS,
     SETTING,
     SHAPING,
+    Variable,
     carried,
     core_of,
     function_of,
@@ -37,8 +38,6 @@ from pymc_lgm.model.operations import (
 )
 
 __all__ = ["find_amplitudes"]
-
-Variable = Any
 
 ORDERING = (ps.LT, ps.LE, ps.GT, ps.GE, ps.EQ, ps.NEQ)
 """Comparisons, whose results stay the same if both sides are multiplied by one positive number."""

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
@@ -32,11 +31,10 @@ from pymc_lgm.compile.graphs.functions import called_once
 from pymc_lgm.gaussian import BlocksPrior, Prior
 from pymc_lgm.linalg import Array, CholeskyFactor, factorize, tally
 from pymc_lgm.model.forms.base import LastThetas, Setting
+from pymc_lgm.model.operations import Variable
 from pymc_lgm.model.predictor import Predictor
 
 __all__ = ["DrawBack", "SymmetricRoot"]
-
-Variable = Any
 
 ROUNDED = 1e-10
 """A negative eigenvalue counts as 0 up to this share of the largest eigenvalue.

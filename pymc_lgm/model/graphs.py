@@ -33,17 +33,14 @@ from pymc_lgm.model.conjugate import find_conjugate, laws_of
 from pymc_lgm.model.forms import Form, Setting, forms_of
 from pymc_lgm.model.log_concave import are_log_concave, are_quadratic, are_softmaxes
 from pymc_lgm.model.missing import Missing
-from pymc_lgm.model.operations import INDEXING, SETTING, depending
+from pymc_lgm.model.operations import INDEXING, SETTING, Variable, depending
 from pymc_lgm.model.parts import simplified
 from pymc_lgm.model.reading import Reading
 from pymc_lgm.model.reads import Evaluation, Reads, reads_of, terms_of
-from pymc_lgm.model.refusals import draws, shapes_disagree
+from pymc_lgm.model.refusals import shapes_disagree
 from pymc_lgm.model.theta_gradient import theta_gradient
 
-__all__ = ["Block", "Graphs", "LikelihoodReads", "Variable"]
-
-Variable = Any
-"""A PyTensor variable. PyTensor's own types do not declare its operators."""
+__all__ = ["Block", "Graphs", "LikelihoodReads"]
 
 Block = tuple[slice, tuple[int, ...]]
 """The part of theta that is a variable, and the variable's shape."""
@@ -147,7 +144,12 @@ def _refuse_draws(densities: Mapping[str, Variable]) -> None:
         return any(isinstance(node.op, RandomVariable | SymbolicRandomVariable) for node in nodes)
 
     if is_random(list(densities.values())):  # one walk, unless there is such a density
-        raise ValueError(draws(next(k for k, density in densities.items() if is_random([density]))))
+        name = next(k for k, density in densities.items() if is_random([density]))
+        raise ValueError(
+            f"The log density of {name!r} draws random numbers: each evaluation gives another "
+            "value, and a chain on it has no posterior. Write the density of the data, or make the "
+            "random numbers a variable of the model."
+        )
 
 
 def _in_the_first_form_that_fits(setting: Setting) -> tuple[Form, list[Variable]]:
@@ -379,12 +381,8 @@ class Graphs:
         v = pt.vector("v", shape=self._mean.type.shape)
         return [self.theta, v], self._theta_grad(pt.sum(self._mean * v))
 
-    # For error messages: the log density of each variable in ``prior`` and in ``likelihood``, and
-    # that of the latter elementwise.
+    # For error messages: the log densities of ``prior``, and those of ``likelihood`` elementwise.
     prior_sums = _compiled(lambda self: ([self.theta], [pt.sum(t) for t in self.prior.values()]))
-    term_sums = _compiled(
-        lambda self: (self._f_theta, [pt.sum(t) for t in self.likelihood.values()])
-    )
     term_values = _compiled(lambda self: (self._f_theta, list(self.likelihood.values())))
 
     @property

@@ -58,22 +58,12 @@ ASKED = "As asked."
 class Facts:
     """Properties of a model that a plan depends on, each asked once.
 
+    `LatentGaussianModel` and its form document those that they have under the same name.
+
     Attributes
     ----------
-    latents, likelihoods : tuple of str
-        Names of what f consists of, and of the densities that read it.
-    n, p : int
-        Dimensions of f and theta.
-    algebra : str
-        The kind of matrix that an O(n³) operation factorizes.
-    coupled : str or None
-        A density that reads several elements of f together.
     splits : bool
         Whether the likelihood is a sum over the elements of f, or over sets of them.
-    is_log_concave : bool
-        Whether the likelihood is known to be log-concave in f.
-    is_quadratic : bool
-        Whether its logarithm is known to be quadratic in f: given theta and y, f is Gaussian.
     is_flat : bool
         Whether labels truncate f on all sides, so that no Gaussian is near its posterior.
     is_close : bool
@@ -82,12 +72,6 @@ class Facts:
         Whether a transport map can correct importance draws.
     integrates_effects : bool
         Whether observation-level random effects are integrated out of the likelihood.
-    fewest : int
-        Number of importance draws at which tuning begins, without a transport map.
-    seconds : float
-        The time of a factorization, roughly.
-    has_theta_gradient, has_evidence_gradient, has_prior_gradient : bool
-        Whether the target, the evidence of q, or the prior has a gradient in theta.
     is_alone : bool
         Whether no other step moves what the densities depend on.
     """
@@ -494,7 +478,13 @@ def _approximation(facts: Facts, options: Options, _: dict[str, Any]) -> Chosen:
     joins, name, why = facts.coupled is not None, options.approximation, ASKED
     exact = _is_exact(facts, options)
     if name is None and facts.is_flat and options.sampler == "PseudoMarginal":
-        raise ValueError(refusals.no_gaussian_near(facts.likelihoods))
+        raise ValueError(
+            f"The likelihood ({names}) is not log-concave in the processes of its classes, as "
+            "lgm.likelihoods.RobustMax is not, and few importance draws of a Gaussian hit the "
+            "region of high likelihood. Write step=lgm.Sweep(latent_move='hmc-curvature'), or "
+            "lgm.Softmax instead of it. To try importance draws nevertheless, write "
+            "lgm.PseudoMarginal(approximation='variational')."
+        )
     if name == "ep" and facts.coupled is not None:
         raise ValueError(refusals.couples(latent, facts.coupled, "approximation='ep'"))
     if name in ("ep", "variational") and not facts.splits:

@@ -23,6 +23,7 @@ from pymc_lgm.compile.graphs.functions import STABLE, called_once
 from pymc_lgm.gaussian import Prior
 from pymc_lgm.gaussian.base import Functions, GaussianModel
 from pymc_lgm.linalg import Array
+from pymc_lgm.model.operations import Variable
 from pymc_lgm.model.reading import Reading
 
 __all__ = [
@@ -35,8 +36,6 @@ __all__ = [
     "Probe",
     "Setting",
 ]
-
-Variable = Any
 
 PriorAt = Callable[[Array], "Prior | None"]
 """theta -> N(m(theta), K(theta)); ``None`` if it cannot be computed."""
@@ -174,10 +173,6 @@ class LikelihoodFunctions(Protocol):
     @property
     def elements(self) -> Callable[..., Any]:
         """Every element of every log density, for rows of f."""
-
-    @property
-    def term_sums(self) -> Callable[..., Any]:
-        """The log density of each observed variable."""
 
     @property
     def term_values(self) -> Callable[..., Any]:

@@ -20,10 +20,9 @@ from pymc_lgm.approximations.sites import Effects
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.allowed import in_rows
 from pymc_lgm.model.forms.base import Setting
+from pymc_lgm.model.operations import Variable
 
 __all__ = ["IntegratedEffects"]
-
-Variable = Any
 
 
 class IntegratedEffects:
@@ -34,7 +33,6 @@ class IntegratedEffects:
 
     Parameters
     ----------
-    setting : Setting
     density : variable, shape (m,)
         ℓ° as a graph of ``eta`` and theta.
     eta : variable, shape (E,)
@@ -113,10 +111,6 @@ class IntegratedEffects:
     def term_values(self, f: Array, theta: Array) -> list[Array]:
         """The elements of ℓ, for messages."""
         return [self.elements(f[None], theta)[0]]
-
-    def term_sums(self, f: Array, theta: Array) -> list[Any]:
-        """ℓ, for messages."""
-        return [np.sum(self.term_values(f, theta)[0])]
 
     def effects(self, theta: Array) -> Effects:
         """d, and the likelihood with effects, for approximations."""

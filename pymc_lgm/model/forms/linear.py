@@ -15,11 +15,10 @@ from pymc_lgm.compile.graphs.functions import called_once
 from pymc_lgm.gaussian import BlocksPrior, DensePrior, LowRankPrior, Prior
 from pymc_lgm.linalg import Array
 from pymc_lgm.model import refutations
-from pymc_lgm.model.affine_graph import AffineGraph
 from pymc_lgm.model.draw_back import DrawBack
 from pymc_lgm.model.forms.base import Direction, Form, FormModel, PriorAt, Probe, Setting
 from pymc_lgm.model.parts import Part, covariances
-from pymc_lgm.model.predictor import Predictor
+from pymc_lgm.model.predictor import AffineGraph, Predictor
 
 __all__ = ["LinearPredictor"]
 

@@ -42,12 +42,11 @@ from pymc_lgm.gaussian import (
     SumPrior,
 )
 from pymc_lgm.gaussian.families import BandedSeries
+from pymc_lgm.gmrf import ConstraintTransform
 from pymc_lgm.linalg import Array
 from pymc_lgm.model import refusals
-from pymc_lgm.model.affine_graph import AffineGraph, Elements
 from pymc_lgm.model.columns import columns_move
 from pymc_lgm.model.cumulative_sums import CumulativeSums, cumulative_sums, distributed
-from pymc_lgm.model.fields import Structured
 from pymc_lgm.model.forms.base import (
     Direction,
     Form,
@@ -59,9 +58,11 @@ from pymc_lgm.model.forms.base import (
     Setting,
 )
 from pymc_lgm.model.forms.integrated import IntegratedEffects
-from pymc_lgm.model.hyperparameters import discrete_in
 from pymc_lgm.model.latents import Latent
 from pymc_lgm.model.log_concave import are_bent_slowly, are_log_concave, are_quadratic
+from pymc_lgm.model.operations import Variable
+from pymc_lgm.model.predictor import AffineGraph, Elements
+from pymc_lgm.model.reading import discrete_in
 from pymc_lgm.model.reads import MOST as MOST_READ
 from pymc_lgm.model.reads import Evaluation, joined, reads_of, reads_of_densities, sets_of
 from pymc_lgm.model.series import Series
@@ -69,7 +70,6 @@ from pymc_lgm.model.theta_gradient import theta_gradient
 
 __all__ = ["SumPredictor"]
 
-Variable = Any
 Index = NDArray[np.intp]
 
 MOST = 200
@@ -182,8 +182,11 @@ class SumPredictor(Form):
         predictor = distributed(setting.reading.frontier, given)
         sums = cumulative_sums(latents, predictor)
         readers = []
-        fields = [latent.field for latent in latents]
-        intrinsic = {k: f.shape for k, f in enumerate(fields) if isinstance(f, Structured)}
+        intrinsic = {
+            k: latent.zero_sum.shape
+            for k, latent in enumerate(latents)
+            if isinstance(latent.zero_sum, ConstraintTransform)
+        }
         for k, latent in enumerate(latents):
             shape = intrinsic.get(k, setting.shapes[k])
             family = _family(latent, shape, sums.get(k))
@@ -708,11 +711,10 @@ def _family(latent: Latent, shape: tuple[int, ...], sums: CumulativeSums | None)
     if sums is not None:
         return _of_sums(latent, shape, sums)
     if latent.field is not None:
-        kind = type(latent.field).__name__.lower()
-        field = latent.field.family(n)
-        if constraints := n - field.rank:
-            kind = f"intrinsic, {constraints} constraint(s)"
-        return _Reader(field, latent.field.reads, kind)
+        family = latent.field.family(n)
+        constraints = n - family.rank
+        kind = f"intrinsic, {constraints} constraint(s)" if constraints else latent.field.kind
+        return _Reader(family, latent.field.reads, kind)
     if latent.variances is not None:
         variances = pt.broadcast_to(latent.variances, shape).ravel()
         return _Reader(Independent(n), [variances], "independent")
@@ -734,11 +736,10 @@ def _of_sums(latent: Latent, shape: tuple[int, ...], sums: CumulativeSums) -> _R
     """
     n = int(np.prod(shape))
     if isinstance(latent.field, Series):
-        T, drive = latent.field.reads
+        (T, drive), width = latent.field.reads, latent.field.width
     else:
         T = (1.0 / pt.sqrt(sums.flat(pt.broadcast_to(latent.variances, shape))))[None]
-        drive = pt.zeros(n)
-    width = 1 if latent.field is None else latent.field.width  # type: ignore[attr-defined]  # a Series
+        drive, width = pt.zeros(n), 1
     length = shape[sums.axis]
     is_within = np.arange(1, n) % length > 0
     for _ in sums.later:
