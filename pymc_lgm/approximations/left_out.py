@@ -84,7 +84,7 @@ standard deviation of the posterior: for a normal density the error of the rule 
 
 ROUNDS = 6
 """Largest number of attempts to find the ends of a line, by integration and by cutting off. The
-result of the last is used."""
+result of the last is used. Draws of the likelihoods in tests/test_loo.py needed one or two."""
 
 CELLS = 4_000_000
 """Largest number of elements of an array with rows of f: 32 MB."""
