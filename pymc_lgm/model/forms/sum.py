@@ -270,7 +270,7 @@ class SumPredictor(Form):
         latents, shapes = setting.reading.latents, setting.shapes
         if not setting.reading.frontier:
             return False
-        if setting.reading.joins or _has_a_field(latents):
+        if setting.reading.joins or setting.reading.as_sum or _has_a_field(latents):
             return True
         N = sum(int(np.prod(shape)) for shape in shapes)
         sizes = [v.type.shape for v in setting.reading.frontier]
@@ -291,7 +291,8 @@ class SumPredictor(Form):
         With a series or a map the answer is always yes: each is sparse, and the dense covariance of
         an intrinsic one loses digits.
         """
-        if self._setting.reading.joins or _has_a_field(self._setting.reading.latents):
+        reading = self._setting.reading
+        if reading.joins or reading.as_sum or _has_a_field(reading.latents):
             return True
         # Dense algebra factorizes processes one by one if nothing adds their elements.
         processes = [each for each in self._families if isinstance(each, DenseBlocks)]
