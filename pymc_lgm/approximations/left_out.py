@@ -46,14 +46,16 @@ LEVELS = (9, 17, 33, 65, 129)
 """Numbers of Chebyshev nodes at which log g_k is evaluated on a line, until its log density is
 stable.
 
-log g_k is a quadratic with a small analytic remainder: 17 nodes are enough for most lines. The
-nodes of each level include those of the one before.
+log g_k is a quadratic with a small analytic remainder. With a process of 60 elements, 47 % of the
+lines were stable with 17 nodes for counts, 33 % for labels and 2 % for Student errors. All others
+were with 33, except for 6 % of those with Student errors. The nodes of each level include those of
+the one before.
 """
 
 ENOUGH = 1e-4
 """A line needs no further nodes if its log density changes by less than this from one level to the
-next. Interpolation at Chebyshev nodes converges geometrically, so the error that is left is far
-smaller than the change."""
+next. Interpolation at Chebyshev nodes converges geometrically, so the remaining error is smaller:
+beside 129 nodes at most 3e-7 for these counts and labels, and 1e-5 with Student errors."""
 
 ROUGH = 1e-2
 """If the log density still changes by more than this at the last level, it is NaN."""
@@ -82,7 +84,7 @@ standard deviation of the posterior: for a normal density the error of the rule 
 
 ROUNDS = 6
 """Largest number of attempts to find the ends of a line, by integration and by cutting off. The
-result of the last is used."""
+result of the last is used. Draws of the likelihoods in tests/test_loo.py needed one or two."""
 
 CELLS = 4_000_000
 """Largest number of elements of an array with rows of f: 32 MB."""
@@ -126,8 +128,8 @@ def left_out(
 
     Notes
     -----
-    For a dense process, O(n²) for each f_i that is read; and mostly 17 M rows of the likelihood,
-    O(M E).
+    For a dense process, O(n²) for each f_i that is read; and mostly 17 M to 33 M rows of the
+    likelihood, O(M E).
     """
     lines = _Observations(elements, which, site, q, f)
     log_density, t = _integrated(lines, uniform)
@@ -160,7 +162,8 @@ def left_out_groups(
 
     Notes
     -----
-    For a dense process, O(n²) for each group; and mostly 120 G rows of the likelihood, O(G E).
+    For a dense process, O(n²) for each group; and mostly 120 G to 140 G rows of the likelihood,
+    O(G E).
     """
     lines = _Groups(elements, which, site, group, q, f)
     log_density, _ = _integrated(lines, np.full(lines.count, 0.5))

@@ -119,8 +119,8 @@ class ObservationEffects(NamedTuple):
     def elements(self, rows: Array, d: Array) -> Array:
         """ℓ_i = log p(y_i | f_i) of each row of f, shape (N, n) -> (N, n).
 
-        It takes 9 to 22 evaluations of the likelihood with effects. Small effects need fewer nodes;
-        a standard deviation above 1 needs 50 to 280 evaluations.
+        Evaluations of ℓ°, for 200 counts, labels or trials: 8 for effects with a standard deviation
+        of 0.05, 20 with 1, 50 with 2, and 80 to 150 with 4 and more.
         """
         N, n = rows.shape
         if N > 1 and N * n > BLOCK:

@@ -57,7 +57,11 @@ class SymmetricRoot:
 
     @classmethod
     def of(cls, C: Array) -> SymmetricRoot | None:
-        """The root of an array, counted as ten O(n³) operations; ``None`` if not a covariance."""
+        """The root of an array; ``None`` if it is not a covariance.
+
+        It counts as ten O(n³) operations: at n = 200 to 1000 it takes 9 to 10 times as long as a
+        Cholesky factorization.
+        """
         if not np.isfinite(C).all():
             return None
         tally.cubic_ops += 10

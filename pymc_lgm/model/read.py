@@ -305,10 +305,10 @@ def find_latent(
         _refuse_other_processes(model)
         raise ValueError(_why_no_latent(model, {} if reading is None else reading.left))
     if len(candidates) > 1:
-        names = [str(rv.name) for rv in candidates]
+        several = [str(rv.name) for rv in candidates]
         raise ValueError(
-            f"The model has {len(names)} latent Gaussian vectors: {', '.join(names)}. "
-            f"Name the one to sample and its hyper-parameters: lgm.ASIS([{names[0]}, ...]); "
+            f"The model has {len(several)} latent Gaussian vectors: {', '.join(several)}. "
+            f"Name the one to sample and its hyper-parameters: lgm.ASIS([{several[0]}, ...]); "
             "give each of the others a step of its own. If one is a gp.conditional, add it to the "
             "model after pm.sample()."
         )
