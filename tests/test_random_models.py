@@ -65,6 +65,8 @@ ONCE = {
 """Nothing is compiled, and nothing else rewritten: a model is evaluated some hundred times."""
 
 TOLERANCE = 1e-6
+ROOT = 1e-7
+"""Smallest singular value, relative to the largest, whose square is not lost in rounding."""
 POINTS = 20
 MOMENTS = 4
 """Of these points, those at which mean and covariance are also compared."""
@@ -184,7 +186,7 @@ def compared(
         terms, of_missing = np.split(terms, [terms.size - theirs.n_missing])
         of_latents, rest = terms[: theirs.n_latents].sum(), terms[theirs.n_latents :]
         prior = read.prior(theta)
-        if prior is None or not prior.is_proper:
+        if prior is None or not (prior.is_proper and read.has_latents(prior)):
             fine = np.isfinite(rest).all() and _is_fine(theirs, point)
             fine = fine and _rank_at(read, theirs, theta, point) >= rank
             yield Difference("no prior", float(fine))
@@ -277,8 +279,8 @@ def _affine(
 
 
 def _rank_at(read: lgm.model.LatentGaussianModel, theirs: Pymc, theta: Array, point: Point) -> int:
-    """The rank of A, which rounding lowers: a factor of exp(-1000 t) is zero in floating point."""
-    return int(np.linalg.matrix_rank(_affine(read, theirs, theta, point)[0]))
+    """The rank of A Aᵀ, which rounding lowers: a factor of exp(-20 t) is lost beside one of 1."""
+    return int(np.linalg.matrix_rank(_affine(read, theirs, theta, point)[0], rtol=ROOT))
 
 
 def _largest(what: str, a: Array, b: Array, scale: Any) -> Difference:
