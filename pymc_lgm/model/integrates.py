@@ -99,7 +99,7 @@ def _is_same(transform: Any, own: Any) -> bool:
     """Whether a transform is a distribution's own, with the same bounds."""
     if transform is own:
         return True
-    functions = [getattr(each, "args_fn", None) for each in (transform, own)]
+    functions: list[Any] = [getattr(each, "args_fn", None) for each in (transform, own)]
     codes = [getattr(each, "__code__", None) for each in functions]
     if type(transform) is not type(own) or codes[0] is None or codes[0] is not codes[1]:
         return False
