@@ -441,7 +441,7 @@ def pvalue_of(step, model, steps=1):
 @pytest.mark.mutant
 @pytest.mark.parametrize("wrong", [without_noise, from_the_prior])
 def test_a_wrong_conditional_is_noticed(wrong, monkeypatch, dies):
-    monkeypatch.setattr(draw_back.DrawBack, "_given", wrong)
+    monkeypatch.setattr(draw_back.DrawBack, "_by_matheron", wrong)
     model = build("process_and_effects")
     with model:
         step = lgm.EllipticalSlice(compile_kwargs=QUICK)
@@ -541,13 +541,13 @@ def test_few_coefficients_are_drawn_without_another_factor():
 @pytest.mark.mutant
 def test_coefficients_with_their_prior_spread_are_noticed(monkeypatch, dies):
     """As if f said where they are, but not how sure that is."""
-    right = draw_back.DrawBack._few_at
+    right = draw_back.DrawBack._coefficients_at
 
     def wrong(self, prior, theta):
         B, roots, T, root = right(self, prior, theta)
         return B, roots, T, np.eye(len(root))
 
-    monkeypatch.setattr(draw_back.DrawBack, "_few_at", wrong)
+    monkeypatch.setattr(draw_back.DrawBack, "_coefficients_at", wrong)
     seen, expected, _ = coefficient_given_f()
     dies("draw back: spread of the prior", abs(seen[1] - expected[1]), above=0.01)
 

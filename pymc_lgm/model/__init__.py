@@ -14,4 +14,5 @@ from pymc_lgm.model.read import find_latents as find_latents
 from pymc_lgm.model.read import find_observed as find_observed
 from pymc_lgm.model.read import latents_beside as latents_beside
 from pymc_lgm.model.reading import refuse_left_gaussians as refuse_left_gaussians
+from pymc_lgm.model.series import Recursion as Recursion
 from pymc_lgm.model.series import recursion_of as recursion_of

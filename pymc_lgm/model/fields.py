@@ -24,7 +24,7 @@ from scipy.sparse.csgraph import connected_components
 from pymc_lgm.gaussian.families import Map
 from pymc_lgm.gaussian.neighbors import NearestNeighbors
 from pymc_lgm.gaussian.spde import OfMesh
-from pymc_lgm.gaussian.structure import IntrinsicMap, OfStructure
+from pymc_lgm.gaussian.structure import IntrinsicFamily, IntrinsicMap
 from pymc_lgm.gmrf import ConstraintTransform, IntrinsicRV, MaternRV, kappa_and_tau
 from pymc_lgm.model.integrates import positive_or_nan
 from pymc_lgm.model.operations import Variable
@@ -168,7 +168,7 @@ def as_structured(rv: Variable) -> tuple[Variable, FieldLaw]:
     return pt.zeros(()), FieldLaw(
         kind="structured",
         reads=[sigma],
-        family=lambda n: OfStructure(structure),
+        family=lambda n: IntrinsicFamily(structure),
         covariance=lambda: sigma**2 * pt.constant(structure.covariance()),  # of the coordinates
         fault=f"The sigma of {str(rv.name)!r} is not positive and finite",
         remedy=". Give it a prior on positive numbers, as lgm.gmrf.pc_prior has.",

@@ -185,7 +185,7 @@ def _whitened(
         node, cov = found
         return Latent(rv, node, pt.zeros_like(node), cov=cov, is_whitened=True)
     column = reader.outputs[0]
-    product = _reader(terms, column)
+    product: Any = _reader(terms, column)
     if not isinstance(reader.op, DimShuffle) or not _is_product(product):
         return None
     root, right = product.inputs

@@ -334,8 +334,8 @@ class Predictor:
         placed = self._setting.place(of_values)
         return [(i, a, b) for (i, _), a, b in zip(found, placed, of_values, strict=True)]
 
-    def process_and_few(self) -> int | None:
-        """The index of the block that is f, except for few independent variables added to it."""
+    def main_process(self) -> int | None:
+        """The index of the process that f is, apart from a few independent variables added."""
         dense = [k for k, block in enumerate(self.blocks) if block.latent.variances is None]
         beside = self.graph.size - self.size
         if len(dense) != 1 or not 0 < beside <= FEW * self.size:

@@ -79,10 +79,12 @@ class LatentGaussianModel(ModelFunctions):
         covariance: bool = True,
         collapse: bool = True,
         integrates: bool = True,
+        as_sum: bool = False,
     ) -> LatentGaussianModel:
         """Read a PyMC model: `pymc_lgm.read` documents the arguments.
 
-        Here ``theta`` are all hyper-parameters to read, as random or value variables; others belong
+        With ``as_sum`` f is a sum of sparse families even if a dense form costs less. ``theta`` are
+        here all hyper-parameters to read, as random or value variables; others belong
         to other steps, and only processes are latent unless ``latent`` names more.
         """
         model = pm.modelcontext(model)
@@ -91,7 +93,8 @@ class LatentGaussianModel(ModelFunctions):
         if theta is not None:
             candidates = [rv for rv in model.free_RVs if is_process(rv) or is_inducing(rv)]
         reading = find_latents(model, latent, candidates, collapse=collapse)
-        reading = reading if integrates else replace(reading, integrates=False)
+        if as_sum or not integrates:
+            reading = replace(reading, integrates=integrates, as_sum=as_sum)
         values = [model.rvs_to_values[each.rv] for each in reading.latents]
         missing = [model.rvs_to_values[rv] for rv in reading.missing]
         if theta is None:
@@ -302,10 +305,10 @@ def find_latent(
         _refuse_other_processes(model)
         raise ValueError(_why_no_latent(model, {} if reading is None else reading.left))
     if len(candidates) > 1:
-        names = [str(rv.name) for rv in candidates]
+        several = [str(rv.name) for rv in candidates]
         raise ValueError(
-            f"The model has {len(names)} latent Gaussian vectors: {', '.join(names)}. "
-            f"Name the one to sample and its hyper-parameters: lgm.ASIS([{names[0]}, ...]); "
+            f"The model has {len(several)} latent Gaussian vectors: {', '.join(several)}. "
+            f"Name the one to sample and its hyper-parameters: lgm.ASIS([{several[0]}, ...]); "
             "give each of the others a step of its own. If one is a gp.conditional, add it to the "
             "model after pm.sample()."
         )

@@ -99,6 +99,8 @@ class Reading:
         another. Equal elements of the predictors are then different elements of f.
     integrates : bool
         Whether observation-level random effects are integrated out of the likelihood.
+    as_sum : bool
+        Whether f is a sum of sparse families even if a dense form costs less.
     """
 
     latents: list[Latent]
@@ -108,6 +110,7 @@ class Reading:
     left: dict[Variable, str] = field(default_factory=dict)
     joins: bool = False
     integrates: bool = True
+    as_sum: bool = False
 
     @cached_property
     def is_one_vector(self) -> bool:

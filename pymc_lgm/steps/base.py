@@ -135,7 +135,7 @@ class LatentGaussianStep(BlockedStep):
         # Compilation folds constants that BLAS computes, so it runs with few threads too.
         with few_threads(self.lgm.n):
             self.elements = tuple(self._sweep())
-        types = samplers.statistics(self.elements) | dict.fromkeys(self.lgm.form.whose, bool)
+        types = samplers.statistics(self.elements) | dict.fromkeys(self.lgm.form.caveats, bool)
         self.stats_dtypes = [types]
         self.stats_dtypes_shapes = {name: (dtype, []) for name, dtype in types.items()}  # type: ignore[var-annotated]  # PyMC's base class declares it
         self.rng = get_random_generator(rng)
@@ -328,7 +328,7 @@ class LatentGaussianStep(BlockedStep):
         self._state = state
         # Includes the cost of recomputing the state if another step has moved theta, and of the
         # latent variables that make up f.
-        stats |= {"cubic_ops": tally.cubic_ops - ops, **self.lgm.form.whose}
+        stats |= {"cubic_ops": tally.cubic_ops - ops, **self.lgm.form.caveats}
         return point, [stats]
 
     def _begin(self, state: State) -> None:

@@ -171,7 +171,7 @@ class Sweep(LatentGaussianStep):
             # With several processes theta has long thin ridges, where a random walk hardly moves.
             slices = model.coupled is not None and self.target_accept is None
             self.move = "slice" if slices else "metropolis"
-        if model.p > 0 and not model.form.stays and "sufficient" in self.parameterizations:
+        if model.p > 0 and not model.form.can_fix_f and "sufficient" in self.parameterizations:
             raise ValueError(
                 f"Theta cannot move while f is held: the map from {model.latent} to f depends on "
                 "theta. Write parameterization='whitened', which moves f with theta, "

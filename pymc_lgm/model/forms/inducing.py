@@ -63,7 +63,7 @@ class ThroughInducing(Form):
         self._maps = setting.place(self.of_values)
         roots = [root_of(V) for V in self._maps]
         self._roots = [] if None in roots else roots
-        self.stays = bool(self._roots)
+        self.can_fix_f = bool(self._roots)
         self.cov = pt.concatenate([V.ravel() for V in self._maps])
         lengths = setting.compiled([setting.theta], [x for V in self._maps for x in V.shape])
         sizes = [int(length) for length in lengths(setting.at)]
@@ -84,22 +84,26 @@ class ThroughInducing(Form):
         names = [str(rv.name).removesuffix("_u_rotated_") for rv in rvs]
         self._names = [name.removesuffix("_weights") for name in names]
         self._exact = all(map(are_weights, rvs))
-        self.whose = {} if self._exact else {"optimal_variational": True}
+        self.caveats = {} if self._exact else {"optimal_variational": True}
         self.has_sets = self.sets() is not None
         self._setting = setting
 
-    def known(self, densities: list[Variable]) -> list[Variable]:
+    def prepare(self, densities: list[Variable]) -> list[Variable]:
         """Densities of f and of shared variables that are set to their values at theta."""
         theta = self._setting.theta
-        self.reads = theta_alone(densities, self.f, theta)
+        self.theta_graphs = theta_alone(densities, self.f, theta)
         roots = bool(self._roots)
         if roots:
             shapes = [(n, m) for _, n, m in self._shapes]
-            function = maps_by_rows(self._setting, self._maps, shapes, self._roots, self.reads)
+            function = maps_by_rows(
+                self._setting, self._maps, shapes, self._roots, self.theta_graphs
+            )
         else:
-            function = self._setting.compiled([theta], [*self._maps, *self.reads])
-        self.at_theta = CachedAtTheta(function, self._setting.at, self.reads, self._outputs, roots)
-        placed = dict(zip(self.reads, self.at_theta.shared, strict=True))
+            function = self._setting.compiled([theta], [*self._maps, *self.theta_graphs])
+        self.at_theta = CachedAtTheta(
+            function, self._setting.at, self.theta_graphs, self._outputs, roots
+        )
+        placed = dict(zip(self.theta_graphs, self.at_theta.shared, strict=True))
         known: list[Variable] = clone_replace(densities, placed, rebuild_strict=False)
         return known
 
@@ -117,7 +121,7 @@ class ThroughInducing(Form):
         sets[n:, 0] = np.arange(C * n, self.n)
         return sets
 
-    def placed(
+    def wrap(
         self, function: Callable[..., Any], inputs: list[Variable], outputs: list[Variable]
     ) -> Callable[..., Any]:
         """A function of theta that first sets the shared variables, if it reads any of them."""

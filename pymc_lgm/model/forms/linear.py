@@ -87,9 +87,9 @@ class LinearPredictor(Form):
         return self._draw_back(rng, prior, prior.theta, f)
 
     def probe(self, prior: Prior, rng: np.random.Generator) -> Probe | None:
-        """K w from the prior of f, and K_x Aᵀ w for the model's latents."""
+        """K w from the prior of f, and Q⁻¹ Aᵀ w for the model's latents."""
         w = rng.standard_normal(self.n)
-        found = self._draw_back.along(prior, prior.theta, w)
+        found = self._draw_back.mean_and_step(prior, prior.theta, w)
         if found is None:
             return None
         Kw = prior.covariance_times(w)
@@ -97,7 +97,7 @@ class LinearPredictor(Form):
 
     @cached_property
     def _frontier(self) -> Callable[..., Array]:
-        return self._setting.at_start(self._inputs, self._flat)
+        return self._setting.compiled_if_repeated(self._inputs, self._flat)
 
     @cached_property
     def _draw_back(self) -> DrawBack:

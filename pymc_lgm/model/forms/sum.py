@@ -26,7 +26,7 @@ from pymc.distributions.transforms import ZeroSumTransform
 from pytensor.graph.replace import clone_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors
 
-from pymc_lgm.adaptation import FEWEST
+from pymc_lgm.adaptation import FEWEST_DRAWS
 from pymc_lgm.approximations.emulator import MANY_HYPERPARAMETERS
 from pymc_lgm.approximations.sites import Effects
 from pymc_lgm.approximations.transport import LARGEST_SET
@@ -118,7 +118,7 @@ class SumPredictor(Form):
 
     algebra = "a sparse matrix"
     by_covariance, has_theta_gradient, has_evidence_gradient = False, False, True
-    is_bent = True
+    has_transport = True
     _sets: Index | None = None
 
     def __init__(
@@ -133,13 +133,13 @@ class SumPredictor(Form):
     ):
         super().__init__(setting)
         self._is_apart = is_apart
-        # Whether equal elements join more observations than one reads elements: see `known`.
+        # Whether equal elements join more observations than one reads elements: see `prepare`.
         self._joins = False
         self._setting, self._graph, self._elements, self._own = setting, graph, elements, own
         self._first = elements.first
         self._readers = readers
         self._in_x = [k for k in range(len(readers)) if own is None or k != own.latent]
-        # The order of the families' values in ``reads``: the effects come last.
+        # The order of the families' values in ``theta_graphs``: the effects come last.
         self._order = [*self._in_x, *([] if own is None else [own.latent])]
         self._families = [readers[k].family for k in self._in_x]
         # The positions of x in the graph's vector, and of each latent variable in x.
@@ -162,8 +162,8 @@ class SumPredictor(Form):
         self._eta = pt.vector("eta", shape=(self._first.size,))
         self.mean = self.cov = pt.zeros(self.n)
         # Once effects are integrated out, the posterior is close to a Gaussian: no transport.
-        self.is_close, self.is_bent = own is not None, own is None
-        self.fewest = FEWEST if own is None else FEWEST_INTEGRATED
+        self.is_close, self.has_transport = own is not None, own is None
+        self.fewest = FEWEST_DRAWS if own is None else FEWEST_INTEGRATED
         self.has_evidence_gradient = own is None
         self._integrated: IntegratedEffects | None = None
         self._last = LastThetas[_Numbers | None](1)
@@ -259,7 +259,7 @@ class SumPredictor(Form):
             [x for k in self._order for x in self._readers[k].reads]
         )
         self.of_values = [graph.of_values, *of_values]
-        self.reads = [of_seeds, offset, *setting.place(of_values)]
+        self.theta_graphs = [of_seeds, offset, *setting.place(of_values)]
 
     @classmethod
     def may_be_cheaper(cls, setting: Setting) -> bool:
@@ -270,7 +270,7 @@ class SumPredictor(Form):
         latents, shapes = setting.reading.latents, setting.shapes
         if not setting.reading.frontier:
             return False
-        if setting.reading.joins or _has_a_field(latents):
+        if setting.reading.joins or setting.reading.as_sum or _has_a_field(latents):
             return True
         N = sum(int(np.prod(shape)) for shape in shapes)
         sizes = [v.type.shape for v in setting.reading.frontier]
@@ -291,7 +291,8 @@ class SumPredictor(Form):
         With a series or a map the answer is always yes: each is sparse, and the dense covariance of
         an intrinsic one loses digits.
         """
-        if self._setting.reading.joins or _has_a_field(self._setting.reading.latents):
+        reading = self._setting.reading
+        if reading.joins or reading.as_sum or _has_a_field(reading.latents):
             return True
         # Dense algebra factorizes processes one by one if nothing adds their elements.
         processes = [each for each in self._families if isinstance(each, DenseBlocks)]
@@ -316,7 +317,7 @@ class SumPredictor(Form):
         """The frontier's variables as graphs of eta, which here includes integrated effects."""
         return self._graph.cuts(self._eta[self._elements.read], self._elements.is_free)
 
-    def known(self, densities: list[Variable]) -> list[Variable] | None:
+    def prepare(self, densities: list[Variable]) -> list[Variable] | None:
         """The densities as graphs of f; ``None`` if one reads many elements of eta together.
 
         If effects are integrated out, each observation must read one element, and be log-concave:
@@ -344,7 +345,7 @@ class SumPredictor(Form):
                 if sets is None or self._joins:
                     return None
             self._sets = sets
-            self.is_bent = sets.shape[1] <= LARGEST_SET
+            self.has_transport = sets.shape[1] <= LARGEST_SET
             self.__dict__.pop("layout", None)
         return densities
 
@@ -391,7 +392,7 @@ class SumPredictor(Form):
 
     @cached_property
     def _numbers(self) -> Callable[[Array], list[Array]]:
-        return self._setting.compiled([self._setting.theta], list(self.reads))
+        return self._setting.compiled([self._setting.theta], list(self.theta_graphs))
 
     @cached_property
     def _values(self) -> Callable[[Array, Array], list[Array]]:
@@ -420,7 +421,7 @@ class SumPredictor(Form):
                 z = family.sums.flat(z)
             x.append(z)
         values = [setting.model.rvs_to_values[latent.rv] for latent in latents]
-        return setting.at_start([setting.theta, *values], [each.ravel() for each in x])
+        return setting.compiled_if_repeated([setting.theta, *values], [each.ravel() for each in x])
 
     def forget(self) -> None:
         """Clear the cached numbers at theta."""
@@ -470,9 +471,9 @@ class SumPredictor(Form):
 
     @cached_property
     def _gradient(self) -> Callable[..., Array]:
-        """Theta and weights of ``reads`` -> the derivatives of their sum."""
-        weights = [v.type() for v in self.reads]
-        pairs = zip(self.reads, weights, strict=True)
+        """Theta and weights of ``theta_graphs`` -> the derivatives of their sum."""
+        weights = [v.type() for v in self.theta_graphs]
+        pairs = zip(self.theta_graphs, weights, strict=True)
         total = sum(pt.sum(v * w) for v, w in pairs)
         theta = self._setting.theta
         return self._setting.compiled([theta, *weights], theta_gradient(total, theta))

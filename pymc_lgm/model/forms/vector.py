@@ -65,7 +65,7 @@ class Band(_Itself):
     """
 
     algebra = "a banded matrix"
-    by_covariance, has_sets, is_bent = False, False, True
+    by_covariance, has_sets, has_transport = False, False, True
     is_last = False
 
     def __init__(self, setting: Setting, series: Series):
@@ -73,7 +73,7 @@ class Band(_Itself):
         super().__init__(setting, drive, whitener)
         self._setting, self._series = setting, series
 
-    def known(self, densities: list[Variable]) -> list[Variable] | None:
+    def prepare(self, densities: list[Variable]) -> list[Variable] | None:
         """The densities unchanged, if observations read one element each or too many."""
         values = {self.f: np.zeros(self.n)} | self._setting.start
         found = [] if self.is_last else reads_of_densities(densities, self.f, values)
