@@ -203,14 +203,14 @@ def _whitened(
     return Latent(rv, node, pt.zeros_like(node), variances=pt.ones_like(rv), through=root)
 
 
-def _reader(terms: Sequence[Variable], x: Variable) -> Any | None:
+def _reader(terms: Sequence[Variable], x: Variable) -> Any:
     """The node that reads the value of a variable; ``None`` if there is none, or several."""
     nodes = {v.owner for v in ancestors(terms) if v.owner is not None and x in v.owner.inputs}
     found = [node for node in nodes if not isinstance(node.op, OF_SHAPES)]
     return found[0] if len(found) == 1 else None
 
 
-def _is_product(node: Any | None) -> bool:
+def _is_product(node: Any) -> bool:
     """Whether a node is a product of two matrices, or of batches of them."""
     return node is not None and isinstance(core_of(node.op), Dot)
 

@@ -295,10 +295,10 @@ def find_latent(
         rv = _named(model, latent)
         if rv not in candidates:
             name = str(getattr(latent, "name", latent))
-            names = ", ".join(each.name for each in candidates)
+            known = ", ".join(each.name for each in candidates)
             raise ValueError(
                 f"{name!r} is not a latent Gaussian vector (a free pm.MvNormal). "
-                f"This model has: {names or 'none; write reparameterize=False'}."
+                f"This model has: {known or 'none; write reparameterize=False'}."
             )
         candidates = [rv]
     if not candidates:
