@@ -76,7 +76,7 @@ def find_frontier(
     touched: dict[Variable, set[Variable]] = {latent: {latent} for latent in latents}
     predictor: dict[Variable, list[Variable]] = {}  # and what reads each
     refused: dict[Variable, Apply[Any, Any]] = {}
-    for node in toposort(terms):
+    for node in toposort([*terms, *latents]):  # a latent that no term reads has a mean, too
         reached = [touched.get(x, set()) for x in node.inputs]
         if not any(reached) or isinstance(node.op, OF_SHAPES):
             continue

@@ -190,6 +190,11 @@ def left_in_prior(name: str) -> str:
     )
 
 
+def not_affine_in(name: str) -> str:
+    """The prior of a variable that no density reads depends on a latent variable."""
+    return f"its prior depends on {name!r}, and not only by a mean that is affine in it"
+
+
 def left_gaussian(
     name: str, size: int, reason: str, left: Sequence[str], beside: Sequence[str]
 ) -> str:
