@@ -40,6 +40,8 @@ __all__ = ["leave_one_out", "loo"]
 DRAWS = 1000
 """By default about this many draws are used, of all chains together."""
 
+INSTEAD = "For others write pm.compute_log_likelihood(idata) and az.loo(idata)."
+
 EQUAL = 1e-9
 """Largest difference of log densities that is rounding. Their own error is larger: see `Notes`."""
 
@@ -379,7 +381,8 @@ def _source(
         lgm = LatentGaussianModel.from_pymc(
             model, latents, compile_kwargs=compile_kwargs, integrates=False
         )
-        return _OfLatent(model, lgm, Observations(model, lgm, var_name), seed, compile_kwargs)
+        y = Observations(model, lgm, var_name, instead=INSTEAD)
+        return _OfLatent(model, lgm, y, seed, compile_kwargs)
     except ValueError as error:
         try:
             rv = find_observed(model)
