@@ -323,9 +323,10 @@ def _refuse_infinite(source: _OfLatent | _OfNormal, log_density: Array, i: tuple
 
 
 def _refuse_reader(model: pm.Model, name: str) -> None:
-    """Raise if another observed variable depends on the one that is left out."""
-    others = [rv for rv in model.observed_RVs if rv.name != name]
-    readers = [str(rv.name) for rv in others if name in observed_behind(model, rv.owner.inputs)]
+    """Raise if another observed variable, or a potential, depends on the one that is left out."""
+    read = {str(rv.name): rv.owner.inputs for rv in model.observed_RVs if rv.name != name}
+    read |= {str(potential.name): [potential] for potential in model.potentials}
+    readers = [each for each, graphs in read.items() if name in observed_behind(model, graphs)]
     if readers:
         raise ValueError(
             f"{name} is left out, but {readers} depend on it: without an observation of {name} "
