@@ -49,6 +49,8 @@ A line also integrates over what the groups share, such as a level. One group of
 of that, and the time of lines grows with the square of the number of groups.
 """
 
+INSTEAD = "For others write pm.compute_log_likelihood(idata) and az.loo(idata)."
+
 EQUAL = 1e-9
 """Largest difference of log densities that is rounding. Their own error is larger: see `Notes`."""
 
@@ -339,9 +341,10 @@ def _refuse_infinite(source: _OfLatent | _OfNormal, log_density: Array, i: tuple
 
 
 def _refuse_reader(model: pm.Model, name: str) -> None:
-    """Raise if another observed variable depends on the one that is left out."""
-    others = [rv for rv in model.observed_RVs if rv.name != name]
-    readers = [str(rv.name) for rv in others if name in observed_behind(model, rv.owner.inputs)]
+    """Raise if another observed variable, or a potential, depends on the one that is left out."""
+    read = {str(rv.name): rv.owner.inputs for rv in model.observed_RVs if rv.name != name}
+    read |= {str(potential.name): [potential] for potential in model.potentials}
+    readers = [each for each, graphs in read.items() if name in observed_behind(model, graphs)]
     if readers:
         raise ValueError(
             f"{name} is left out, but {readers} depend on it: without an observation of {name} "
@@ -398,7 +401,8 @@ def _source(
         lgm = LatentGaussianModel.from_pymc(
             model, latents, compile_kwargs=compile_kwargs, integrates=False, as_sum=as_sum
         )
-        return _OfLatent(model, lgm, Observations(model, lgm, var_name), seed, compile_kwargs)
+        y = Observations(model, lgm, var_name, instead=INSTEAD)
+        return _OfLatent(model, lgm, y, seed, compile_kwargs)
     except ValueError as error:
         try:
             rv = find_observed(model)

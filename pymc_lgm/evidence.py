@@ -85,6 +85,9 @@ class Fit:
 class Evidence:
     """log q(y | theta), approximately log ∫ p(y | f, theta) N(f; m(theta), K(theta)) df.
 
+    y are all observations: also those that depend on theta alone, whose density is a factor of the
+    evidence. A `pymc.Potential` of theta alone belongs to the prior.
+
     `laplace`, `ep` and `papers.laplace_by_pcg` return it. It is a function of theta alone, since
     searches start at the prior mean.
     """
@@ -95,6 +98,8 @@ class Evidence:
         # The formula ignores the clipping of blocks, so it may be the gradient of another function.
         known = self.lgm.has_evidence_gradient and (self.lgm.sets is None or self.lgm.classes)
         self._has_gradient = approximation == "laplace" and known
+        observed = {str(rv.name) for rv in model.observed_RVs}
+        self._beside = [k for k, name in enumerate(lgm.prior_names) if name in observed]
 
     def __repr__(self) -> str:
         latent = f"{self.lgm.latent} ({self.lgm.n})"
@@ -194,7 +199,7 @@ class Evidence:
         assert q is not None  # it was evaluated, and is no worse than the start
         return Fit(
             point=self._scale.point_of(result.x),
-            log_evidence=q.log_evidence,
+            log_evidence=self._of_data(q, result.x),
             f_mean=q.center,
             f_variance=q.posterior.variances if isinstance(q, GaussianApproximation) else None,
             # At a maximum a line search ends when rounding hides it, which depends on the
@@ -222,8 +227,16 @@ class Evidence:
     def _value(self, theta: Array, prior: bool) -> float:
         """log q(y | theta), plus log p(theta) if ``prior``; NaN if there is no q(f)."""
         q = self._approximate(theta)
-        value = math.nan if q is None else q.log_evidence
-        return value + self.lgm.log_prior(theta) if prior else value
+        if q is None:
+            return math.nan
+        return q.log_evidence + self.lgm.log_prior(theta) if prior else self._of_data(q, theta)
+
+    def _of_data(self, q: Approximation, theta: Array) -> float:
+        """log q(y | theta) with the densities of observations that depend on theta alone."""
+        if not self._beside:
+            return q.log_evidence
+        densities = np.array(self.lgm.graphs.prior_sums(theta))
+        return q.log_evidence + float(densities[self._beside].sum())
 
     def _value_and_gradient(self, theta: Array, prior: bool) -> tuple[float, Array] | None:
         """`_value` and its gradient; ``None`` if they are not finite."""
@@ -231,9 +244,10 @@ class Evidence:
         q = self._approximate(theta)
         if q is None:
             return None
-        value = q.log_evidence + (lgm.log_prior(theta) if prior else 0.0)
+        value = q.log_evidence + lgm.log_prior(theta) if prior else self._of_data(q, theta)
         gradient: Array | None
-        if self._has_gradient:
+        # The gradient of the prior has that of the observations that depend on theta alone.
+        if self._has_gradient and (prior or not self._beside):
             assert isinstance(q, GaussianApproximation)
             gradient = gradient_of_laplace(LikelihoodAt(lgm, theta), q)
             if gradient is not None and prior:

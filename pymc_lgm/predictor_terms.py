@@ -16,6 +16,8 @@ from pymc_lgm.model.points import Point, Points
 
 __all__ = ["terms"]
 
+INSTEAD = "For others compute terms from the draws, as idata.posterior['a'] + idata.posterior['f']."
+
 REST = "constant"
 """Name of what does not depend on a latent variable."""
 
@@ -115,7 +117,7 @@ def terms(
     lgm = LatentGaussianModel.from_pymc(
         model, latents_beside(model, theta), compile_kwargs=compile_kwargs or {}, integrates=False
     )
-    y = Observations(model, lgm, var_name)
+    y = Observations(model, lgm, var_name, instead=INSTEAD)
     rvs = {value.name: rv for value, rv in model.values_to_rvs.items()}
     needed = {*lgm.theta_names, *lgm.latents, *lgm.other_names}
     refuse_new_data(tree, [*(rvs[v] for v in needed), *matrix_functions(model.observed_RVs)], model)

@@ -664,6 +664,13 @@ def test_says_what_cannot_be_left_out():
         f = pm.MvNormal("f", mu=np.zeros(4), cov=np.eye(4))
         pm.Normal("y", f[:2] * f[2:], 1.0, observed=[0.0, 1.0])
     refused("y reads several elements", model=model)
+    with pm.Model() as rows:
+        f = pm.MvNormal("f", mu=np.zeros(3), cov=np.eye(3))
+        pm.MvNormal("y", f[:, None] * np.ones(2), np.eye(2), observed=np.zeros((3, 2)))
+    joint = "y has 3 joint densities of its 6 values"
+    refused(rf"{joint}.*az\.loo", model=rows)
+    with pytest.raises(ValueError, match=rf"{joint}.*from the draws"):
+        lgm.terms(faked(rows), model=rows)
     with pm.Model() as model:
         f = pm.MvNormal("f", mu=np.zeros(2), cov=np.eye(2))
         pm.Normal("y", f, 1.0, observed=[0.0, 1.0])
@@ -681,6 +688,10 @@ def test_says_what_cannot_be_left_out():
         y = pm.Normal("y", f, 1.0, observed=[0.0, 1.0])
         pm.Normal("z", 2.0 * y, 0.5, observed=[0.0, 2.0])
     refused(r"y is left out, but \['z'\] depend on it", model=read_on, var_name="y")
+    with pm.Model() as in_a_potential:
+        y = pm.Normal("y", pm.MvNormal("f", mu=np.zeros(2), cov=np.eye(2)), observed=[0.0, 1.0])
+        pm.Potential("p", -(pm.HalfNormal("s") * y.sum()))
+    refused(r"y is left out, but \['p'\] depend on it", faked(model), in_a_potential)
     tree = lgm.leave_one_out(faked(model), model, var_name="z", progressbar=False)
     assert tree["log_likelihood"]["z"].sizes == {"chain": 1, "draw": 2, "z_dim_0": 2}
 

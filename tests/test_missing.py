@@ -2,6 +2,7 @@
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
 
 from models import QUICK
@@ -304,3 +305,22 @@ def test_a_prediction_whose_mean_is_latent_is_drawn_back():
         point, _ = step.step(point)
         drawn.append(float(point["delta_new"]))
     assert np.ptp(drawn) > 0
+
+
+@pytest.mark.parametrize("is_shared", [True, False], ids=["one covariance", "one for each row"])
+def test_a_missing_row_whose_mean_is_not_affine(is_shared):
+    """PyMC makes the missing rows of a multivariate normal a variable that no density reads."""
+    y = np.array([[0.1, 0.4], [np.nan, np.nan], [-0.6, 0.2]])
+    with pm.Model() as model:
+        rho, k = pm.Uniform("rho", -1, 1), pm.Normal("k", 1, 0.5)
+        u = pm.Normal("u", 0, 1, shape=3)
+        cov = pt.stack([pt.stack([1.0, rho]), pt.stack([rho, 1.0])])
+        cov = cov if is_shared else cov * np.array([1.0, 2.0, 3.0])[:, None, None]
+        mean = pt.stack([u, k * pm.math.exp(u)], axis=1)
+        pm.MvNormal("y", mean, cov=cov, observed=y)
+    ours = lgm.read(model, compile_kwargs=QUICK)
+    # A covariance that the missing row alone has may be singular: PyMC's density is then 0.
+    assert ours.missing == (("y_unobserved",) if is_shared else ())
+    assert ("y_unobserved" in ours.theta_names) != is_shared
+    assert ours.latents == ("u",)
+    assert max(ours.check(draws=3).values()) < 1e-6

@@ -77,7 +77,7 @@ def find_frontier(
     affine: dict[Variable, set[Variable]] = {latent: {latent} for latent in latents}
     readers: dict[Variable, list[Variable]] = {}  # of each variable of the predictor
     refused: dict[Variable, Apply[Any, Any]] = {}
-    for node in toposort(terms):
+    for node in toposort([*terms, *latents]):  # a latent that no term reads has a mean, too
         depend_on = [depends.get(x, set()) for x in node.inputs]
         if not any(depend_on) or isinstance(node.op, OF_SHAPES):
             continue

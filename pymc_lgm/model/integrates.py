@@ -19,10 +19,12 @@ from pymc.distributions import continuous
 from pymc.distributions.custom import default_not_implemented
 from pymc.distributions.distribution import PartialObservedRV, SymbolicRandomVariable
 from pytensor.graph.basic import Constant
+from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import Dot, Sum
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.special import Softmax
+from pytensor.tensor.subtensor import Subtensor
 
 from pymc_lgm.compile.graphs.upstream import default_transform_of
 from pymc_lgm.model.operations import (
@@ -77,7 +79,33 @@ def integrates_to_one(model: pm.Model, rv: Variable) -> bool:
         if _needs(law) is None:
             return True
         return _holds(law, lambda v: all(v.type.broadcastable))
+    if isinstance(rv.owner.op, rb.MvNormalRV):
+        mean, cov = rv.owner.op.dist_params(rv.owner)
+        return is_real(mean) and _has_observed_covariance(model, cov)
     return _needs(rv) is not None and _holds(rv, lambda v: False)
+
+
+def _has_observed_covariance(model: pm.Model, cov: Variable) -> bool:
+    """Whether an observed variable has the same covariance for each row, and so restricts it."""
+    observed = [v for v in model.observed_RVs if isinstance(v.owner.op, rb.MvNormalRV)]
+    covs = [v.owner.op.dist_params(v.owner)[1] for v in observed]
+    own = _of_all_rows(cov)
+    return own is not None and any(own is _of_all_rows(each) for each in covs)
+
+
+def _of_all_rows(cov: Variable) -> Variable | None:
+    """The matrix that all rows have as covariance, before PyMC added axes; ``None`` if they differ.
+
+    PyMC indexes an added axis by 0 for the rows with missing elements.
+    """
+    if not all(cov.type.broadcastable[:-2]):
+        return None
+    while cov.owner is not None and isinstance(cov.owner.op, DimShuffle | Subtensor):
+        (inner, *_) = cov.owner.inputs
+        if not all(inner.type.broadcastable[:-2]) or inner.ndim < 2:
+            return None
+        cov = inner
+    return cov
 
 
 def _needs(rv: Variable) -> list[tuple[Variable, Condition]] | None:

@@ -26,6 +26,8 @@ Index = NDArray[np.intp]
 class Observations:
     """The observations of one variable that depends on f.
 
+    ``instead`` ends the message if observations do not read one f_i each: what to write for them.
+
     Attributes
     ----------
     name : str
@@ -43,6 +45,8 @@ class Observations:
         model: pm.Model,
         lgm: LatentGaussianModel,
         var_name: str | None = None,
+        *,
+        instead: str,
     ):
         rv = self._rv = _chosen(model, lgm, var_name)
         self.name = str(rv.name)
@@ -52,7 +56,7 @@ class Observations:
             for rv in model.free_RVs
             if not rv.ndim and model.rvs_to_values[rv].name in lgm.latents
         ]
-        self.which, self.site = _observations(lgm, self.name, self.values.size, numbers)
+        self.which, self.site = _observations(lgm, self.name, self.values.size, numbers, instead)
         self.is_free = lgm.free_elements[self.which]
         self._model, self._lgm = model, lgm
 
@@ -111,7 +115,7 @@ def _chosen(model: pm.Model, lgm: LatentGaussianModel, var_name: str | None) -> 
 
 
 def _observations(
-    lgm: LatentGaussianModel, name: str, size: int, numbers: list[str]
+    lgm: LatentGaussianModel, name: str, size: int, numbers: list[str], instead: str
 ) -> tuple[Index, Index]:
     """The elements of the likelihood for the observations of a variable, and the f_i they read."""
     point = lgm.generic_theta
@@ -124,7 +128,12 @@ def _observations(
         begin += sizes[other]
     which = begin + np.arange(sizes[name])
     sites = lgm.element_sites
-    if sites is None or sizes[name] != size:
+    if sites is not None and sizes[name] != size:
+        raise ValueError(
+            f"{name} has {sizes[name]} joint densities of its {size} values, as the rows of a "
+            f"pm.MvNormal have. This is for densities of single values, p(y_k | f_i). {instead}"
+        )
+    if sites is None:
         raise ValueError(
             f"{lgm.coupled or name} reads several elements of {lgm.latent!r} together. This is "
             "for densities that read one element each, p(y_k | f_i)."
@@ -133,6 +142,6 @@ def _observations(
                 if len(numbers) < len(lgm.latents) and numbers
                 else ""
             )
-            + " For others write pm.compute_log_likelihood(idata) and az.loo(idata)."
+            + f" {instead}"
         )
     return which, sites[which]

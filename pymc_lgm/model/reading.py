@@ -184,7 +184,7 @@ def read_latents(
         variables or processes enter the predictor.
     """
     named = list(named)
-    missing = [rv for rv in _unread(model) if rv not in named and not is_process(rv)]
+    missing = [rv for rv in _unread(model) if rv not in named]
     known = [rv for rv in model.basic_RVs if rv not in missing]
     chosen = [rv for rv in model.free_RVs if rv in candidates and rv not in missing]
     terms = [rv for rv in known if rv not in chosen] + list(model.potentials)
@@ -201,7 +201,8 @@ def read_latents(
         latents = [gaussian(rv, terms) for rv in chosen]
         found = find_frontier(terms, [latent.node for latent in latents], model.basic_RVs)
         of_node = {latent.node: latent.rv for latent in latents}
-        reasons = _not_affine(found, of_node, named) or _single_in(terms, found.predictor, of_node)
+        reasons = _unread_first(found, of_node, read) or _not_affine(found, of_node, named)
+        reasons = reasons or _single_in(terms, found.predictor, of_node)
         joins = False
         if not reasons and len(found.predictor) > 1:
             shared = _shared_in(terms, found.predictor, latents)
@@ -223,6 +224,22 @@ def read_latents(
                     "hyper-parameter."
                 )
         chosen = [rv for rv in chosen if rv not in reasons]
+
+
+def _unread_first(
+    found: Frontier, of_node: dict[Variable, Variable], read: Container[Variable]
+) -> dict[Variable, str]:
+    """The candidates that no density reads and whose priors are not affine in others.
+
+    They are left out first: what others are must not depend on them.
+    """
+    reasons = {}
+    for node, why in found.refused.items():
+        rv = next(of_node[x] for x in why.outputs if x in of_node)
+        if rv not in read:
+            name = str(of_node[node].name)
+            reasons[rv] = f"its prior depends on {name!r}, and not only by an affine mean"
+    return reasons
 
 
 def _not_affine(
@@ -287,7 +304,7 @@ def _one_number_first(refused: dict[Variable, Any]) -> dict[Variable, Any]:
 
 def read_observed(model: pm.Model, rv: Variable) -> Reading:
     """Read an observed multivariate normal vector as f, on which no other variable depends."""
-    missing = [each for each in _unread(model) if not is_process(each)]
+    missing = _unread(model)
     others = [each for each in model.basic_RVs if each is not rv and each not in missing]
     terms = [*others, *model.potentials]
     return Reading([gaussian(rv, terms)], [], terms, missing)
