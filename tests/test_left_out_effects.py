@@ -1,10 +1,13 @@
 """Groups with latent variables of their own are left out by integrals over these."""
 
+from dataclasses import replace
+
 import arviz as az
 import numpy as np
 import pymc as pm
 import pytest
 
+from scipy.sparse import csr_array
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal, norm, poisson
 from test_loo import densities_without, faked
@@ -13,7 +16,7 @@ import pymc_lgm as lgm
 
 from pymc_lgm import cross_validation
 from pymc_lgm.approximations import left_out_effects as module
-from pymc_lgm.approximations.left_out_effects import OwnElements
+from pymc_lgm.approximations.left_out_effects import LocalLines, OwnElements
 
 pytestmark = pytest.mark.usefixtures("interpreted")
 
@@ -137,6 +140,59 @@ def test_they_are_read_by_one_group_and_independent_of_all_else(name):
     which = np.flatnonzero(np.arange(read.element_sites.size) >= read.element_sites.size - G.size)
     found = OwnElements.of(layout, read.element_sites - layout.N, which, G)
     assert (None if found is None else found.at.shape[1]) == d
+
+
+# One observation at a time
+
+
+def error_of_lines(monkeypatch, names):
+    """Largest error of log p(y_k | y of its group, level, sd); a group without a slope has none."""
+    monkeypatch.setattr(module, "SHARE", 0.0)
+    monkeypatch.setattr("pymc_lgm.model.forms.sum._is_cheaper", lambda *sizes: True)
+    model = normal(names)
+    idata = faked(model)
+    found = left_out(model, idata, None)
+    errors = []
+    for i in range(2):
+        level, sd = (float(idata["posterior"][name].values[0, i]) for name in ("level", "sd"))
+        P = np.linalg.inv(covariance(names) + sd**2 * np.eye(G.size))
+        away, scale = P @ (Y - level) / P.diagonal(), P.diagonal() ** -0.5
+        errors.append(np.abs(found[0, i] - norm.logpdf(away, scale=scale)).max())
+    return max(errors)
+
+
+def test_an_observation_is_left_out_along_the_effect_of_its_group(monkeypatch):
+    assert error_of_lines(monkeypatch, "a") < 2e-4
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_lines_share_rows_if_no_observation_reads_two_of_them(name):
+    make, _ = MODELS[name]
+    with pm.Model() as model:
+        pm.Poisson("y", pm.math.exp(pm.Normal("level") + make()), observed=COUNTS)
+    read = lgm.model.LatentGaussianModel.from_pymc(model, integrates=False, as_sum=True)
+    layout, reads = read.form.layout, read.element_sites - read.form.layout.N
+    which = np.arange(reads.size - G.size, reads.size)
+    local = LocalLines.of(layout, reads, which)
+    assert (local is None) == (name in ("a sum of zero", "a walk", "shared"))
+    if local is None:
+        return
+    assert np.array_equal(np.sort(np.concatenate(local.batches)), np.arange(G.size))
+    readers = local.others.toarray()
+    readers[np.arange(G.size), which] += 1.0
+    assert all((readers[batch].sum(axis=0) <= 1.0).all() for batch in local.batches)
+
+
+@pytest.mark.mutant
+def test_lines_that_keep_their_own_observation_are_noticed(monkeypatch, dies):
+    def of(layout, reads, which):
+        local = find(layout, reads, which)
+        own = csr_array((np.ones(which.size), (np.arange(which.size), which)), local.others.shape)
+        return replace(local, others=csr_array(local.others + own))
+
+    find = LocalLines.of
+    monkeypatch.setattr(LocalLines, "of", of)
+    dies("loo: a line with its own observation", error_of_lines(monkeypatch, "a"), above=1e-2)
 
 
 @pytest.mark.mutant

@@ -179,12 +179,12 @@ def with_lines(change):
     """The mutant whose lines have been changed after they were made."""
 
     def broken(patch):
-        class Wrong(module._Observations):
+        class Wrong(module.ObservationLines):
             def __init__(self, *args):
                 super().__init__(*args)
                 change(self)
 
-        patch.setattr(module, "_Observations", Wrong)
+        patch.setattr(module, "ObservationLines", Wrong)
         return left_out
 
     return broken

@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 from pymc_lgm.approximations.gaussian import GaussianApproximation
 from pymc_lgm.linalg import Array
 
-__all__ = ["LeftOut", "left_out", "left_out_groups"]
+__all__ = ["LeftOut", "ObservationLines", "integrate_lines", "left_out", "left_out_groups"]
 
 Index = NDArray[np.intp]
 
@@ -131,8 +131,8 @@ def left_out(
     For a dense process, O(n²) for each f_i that is read; and mostly 17 M to 33 M rows of the
     likelihood, O(M E).
     """
-    lines = _Observations(elements, which, site, q, f)
-    log_density, t = _integrated(lines, uniform)
+    lines = ObservationLines(elements, which, site, q, f)
+    log_density, t = integrate_lines(lines, uniform)
     return LeftOut(log_density, t + f[site], lines.base[which])
 
 
@@ -166,11 +166,11 @@ def left_out_groups(
     O(G E).
     """
     lines = _Groups(elements, which, site, group, q, f)
-    log_density, _ = _integrated(lines, np.full(lines.count, 0.5))
+    log_density, _ = integrate_lines(lines, np.full(lines.count, 0.5))
     return log_density, np.bincount(group, lines.base[which])
 
 
-def _integrated(lines: _Lines, uniform: Array) -> tuple[Array, Array]:
+def integrate_lines(lines: _Lines, uniform: Array) -> tuple[Array, Array]:
     """log p(y_k | y_-k, r, theta) of each line, and a draw of t from g_k."""
     low, high = lines.first_guess()
     todo = np.arange(lines.count)
@@ -352,7 +352,7 @@ class _Lines:
         return out
 
 
-class _Observations(_Lines):
+class ObservationLines(_Lines):
     """The lines of single observations, each along the column of Σ of its f_i."""
 
     def __init__(
