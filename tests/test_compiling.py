@@ -18,7 +18,6 @@ import pytest
 from models import QUICK, build
 from pytensor.compile.mode import Mode
 from pytensor.compile.ops import view_op
-from pytensor.gradient import grad
 from pytensor.graph.basic import Constant
 from pytensor.raise_op import Assert
 from pytensor.scalar.basic import Exp, Log, Log1p
@@ -40,44 +39,8 @@ from pymc_lgm.compile.loops import blas, elementary
 from pymc_lgm.compile.loops.callbacks import LogDensity, call
 from pymc_lgm.likelihoods.normal import log_ndtr
 from pymc_lgm.model.allowed import in_rows
-from pymc_lgm.model.theta_gradient import theta_gradient
 
 P = 5
-
-SCALARS = {
-    "numbers": lambda theta: sum((k + 1.0) * theta[k] ** 3 for k in range(P)),
-    "negative_indices": lambda theta: theta[-1] ** 2 * theta[-P] + pt.sum(theta[1:4]) ** 2,
-    "parts_of_several": lambda theta: pt.exp(theta[:2]).sum() * pt.sum(theta[2:] ** 2),
-    "one_part_read_twice": lambda theta: pt.sum(theta[:2] ** 2) * pt.sum(pt.sin(theta[0:2])),
-    "gaps": lambda theta: theta[1] ** 2 + theta[3] ** 3,
-    "a_part_of_none": lambda theta: pt.sum(theta[:0]) + pt.sum(theta[:P] ** 2),
-    "parts_that_overlap": lambda theta: pt.sum(theta[:3] ** 2) + theta[2] ** 3,
-    "every_second": lambda theta: pt.sum(theta[::2] ** 2),
-    "backwards": lambda theta: pt.sum(theta[::-1][:2] ** 2),
-    "all_of_it": lambda theta: pt.sum(theta**3) + theta[0],
-    "the_largest": lambda theta: theta[pt.argmax(theta)] ** 2,
-    "none_of_it": lambda theta: pt.constant(2.0),
-}
-
-
-@pytest.mark.parametrize("name", SCALARS)
-def test_the_gradient_by_parts_is_the_gradient(name):
-    theta = pt.vector("theta", shape=(P,))
-    scalar = SCALARS[name](theta)
-    at = np.random.default_rng(1).standard_normal(P)
-    ours, pytensors = compiled(
-        [theta],
-        [theta_gradient(scalar, theta), grad(scalar, theta, disconnected_inputs="ignore")],
-        QUICK,
-    )(at)
-    np.testing.assert_allclose(ours, pytensors, rtol=1e-13)
-
-
-def test_a_gradient_by_parts_writes_nothing_into_zeros():
-    theta = pt.vector("theta", shape=(P,))
-    function = compiled([theta], theta_gradient(SCALARS["numbers"](theta), theta), {})
-    names = {type(node.op).__name__ for node in function.maker.fgraph.apply_nodes}
-    assert not names & {"Alloc", "IncSubtensor"}
 
 
 @pytest.mark.slow

@@ -11,11 +11,13 @@ import pymc as pm
 from numpy.typing import NDArray
 from pymc.distributions.continuous import FlatRV, HalfFlatRV
 from pymc.distributions.transforms import LogTransform
+from pytensor.graph.traversal import applys_between
+from pytensor.tensor.exceptions import NotScalarConstantError
 from pytensor.tensor.random.basic import ExponentialRV, GammaRV, InvGammaRV
+from pytensor.tensor.subtensor import Subtensor, get_constant_idx
 
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.operations import Variable
-from pymc_lgm.model.theta_gradient import parts_of
 
 __all__ = ["Law", "find_conjugate", "laws_of"]
 
@@ -99,7 +101,29 @@ def _read(
 ) -> set[str]:
     """The value variables that graphs read through their parts of theta; all if that is unclear."""
     names = {(part.start, part.stop): name for name, (part, _) in blocks.items()}
-    parts = parts_of(graphs, theta)
-    if parts is None or not parts.keys() <= names.keys():
+    parts = _parts_of(graphs, theta)
+    if parts is None or not parts <= names.keys():
         return set(blocks)
     return {names[part] for part in parts}
+
+
+def _parts_of(graphs: Sequence[Variable], theta: Variable) -> set[tuple[int, int]] | None:
+    """Starts and stops of the slices of theta; ``None`` if theta is read in another way."""
+    parts = set()
+    size = theta.type.shape[0]
+    for node in applys_between([theta], graphs):
+        if theta not in node.inputs:
+            continue
+        if not isinstance(node.op, Subtensor):
+            return None
+        try:
+            (index,) = get_constant_idx(node.op.idx_list, node.inputs)
+        except NotScalarConstantError:
+            return None
+        if not isinstance(index, slice):
+            index = slice(int(index) % size, int(index) % size + 1)
+        start, stop, step = index.indices(size)
+        if step != 1:
+            return None
+        parts.add((start, stop))
+    return parts

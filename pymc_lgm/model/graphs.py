@@ -38,7 +38,6 @@ from pymc_lgm.model.parts import simplified
 from pymc_lgm.model.reading import Reading
 from pymc_lgm.model.reads import Evaluation, Reads, reads_of, terms_of
 from pymc_lgm.model.refusals import shapes_disagree
-from pymc_lgm.model.theta_gradient import theta_gradient
 
 __all__ = ["Block", "Graphs", "LikelihoodReads"]
 
@@ -510,7 +509,7 @@ class Graphs:
         return rows, gradient, in_rows(self._f_grad(pt.sum(gradient * v)), v, rows)
 
     def _theta_grad(self, scalar: Variable) -> Variable:
-        return theta_gradient(scalar, self.theta)
+        return pt.grad(scalar, self.theta, disconnected_inputs="ignore")
 
     def _f_grad(self, scalar: Variable) -> Variable:
         return pt.grad(scalar, self._f, disconnected_inputs="ignore")

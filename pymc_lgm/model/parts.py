@@ -21,7 +21,6 @@ from pymc_lgm.linalg import Array
 from pymc_lgm.model.amplitudes import find_amplitudes
 from pymc_lgm.model.forms.base import Setting
 from pymc_lgm.model.operations import Variable
-from pymc_lgm.model.theta_gradient import theta_gradient
 
 __all__ = ["Covariance", "Part", "covariances", "in_common", "simplified"]
 
@@ -50,7 +49,8 @@ class Covariance:
     def vjp(self) -> Callable[..., Array]:
         """(theta, M, ...) -> ⟨∂K/∂theta_j, M⟩."""
         M = pt.matrix("M", shape=self._graph.type.shape)
-        return self._compiled([M], theta_gradient(pt.sum(self._graph * M), self._setting.theta))
+        total, theta = pt.sum(self._graph * M), self._setting.theta
+        return self._compiled([M], pt.grad(total, theta, disconnected_inputs="ignore"))
 
     @cached_property
     def amplitudes(self) -> Array:

@@ -66,7 +66,6 @@ from pymc_lgm.model.reading import discrete_in
 from pymc_lgm.model.reads import MOST as MOST_READ
 from pymc_lgm.model.reads import Evaluation, joined, reads_of, reads_of_densities, sets_of
 from pymc_lgm.model.series import Series
-from pymc_lgm.model.theta_gradient import theta_gradient
 
 __all__ = ["SumPredictor"]
 
@@ -476,7 +475,8 @@ class SumPredictor(Form):
         pairs = zip(self.theta_graphs, weights, strict=True)
         total = sum(pt.sum(v * w) for v, w in pairs)
         theta = self._setting.theta
-        return self._setting.compiled([theta, *weights], theta_gradient(total, theta))
+        gradient = pt.grad(total, theta, disconnected_inputs="ignore")
+        return self._setting.compiled([theta, *weights], gradient)
 
     def sum_vjp(
         self, theta: Array, c: Array, offset: Array, A: Array, families: list[list[Array]]
