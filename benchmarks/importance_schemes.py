@@ -25,7 +25,7 @@ PAPER: dict[str, Any] = {
     "move": "metropolis",
     "importance": lgm.Importance(correlation=0.0),
     "latent_move": None,
-    "search": "anew",
+    "sites": "optimized",
     "interweave": False,
 }
 LA: dict[str, Any] = PAPER | {"approximation": "laplace"}

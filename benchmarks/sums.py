@@ -1,6 +1,6 @@
 """Sums of sparse families: effective draws per second of the default, beside those of NUTS.
 
-    python benchmarks/sums.py [--quick] [--models trend_and_season ...] [--nuts pymc]
+    python benchmarks/sums.py [--quick] [--models trend_and_season ...] [--nuts nutpie numpyro]
 
 Models as users of R-INLA, mgcv, brms and dlm write them, on simulated data: trend beside season, of
 counts and with normal errors, a level beside a coefficient that moves, a panel of autoregressions,
@@ -11,12 +11,14 @@ and coefficients.
 
 Printed: the elements of x and of eta, non-zeros of the factor, the largest R-hat and the least bulk
 effective draws of all hyper-parameters and coefficients, seconds to make the step, seconds of
-tuning and sampling of four chains, effective draws per second. With --nuts the same of NUTS, and
-the largest distance of two posterior means in Monte Carlo standard errors of both.
+tuning and sampling of four chains, effective draws per second. With --nuts the same of NUTS by
+these programs, and the largest distance of two posterior means in Monte Carlo standard errors of
+both.
 """
 
 from __future__ import annotations
 
+import os
 import time
 
 from collections.abc import Callable
@@ -170,6 +172,17 @@ def crossed(rng: np.random.Generator) -> None:
 
 
 @model
+def crossed_answers(rng: np.random.Generator) -> None:
+    rows, columns, n = 2000, 500, 20_000
+    i, j = rng.integers(0, rows, n), rng.integers(0, columns, n)
+    eta = 0.5 + 0.8 * rng.standard_normal(rows)[i] + 0.6 * rng.standard_normal(columns)[j]
+    b, sd = pm.Normal("b", 0, 2), pm.HalfNormal("sd", 1, shape=2)
+    u, v = pm.Normal("u", 0, sd[0], shape=rows), pm.Normal("v", 0, sd[1], shape=columns)
+    y = rng.uniform(size=n) < 1 / (1 + np.exp(-eta))
+    pm.Bernoulli("y", logit_p=b + u[i] + v[j], observed=y.astype(int))
+
+
+@model
 def correlated_slopes(rng: np.random.Generator) -> None:
     groups, n = 60, 600
     g, x = np.repeat(np.arange(groups), 10), rng.standard_normal(n)
@@ -206,9 +219,8 @@ def two_responses(rng: np.random.Generator) -> None:
     pm.MvNormal("y", b + x[:, None] * beta + u[g], chol=chol, observed=y)
 
 
-@model
-def leverage(rng: np.random.Generator) -> None:
-    n, h = 300, np.zeros(301)
+def stock_returns(rng: np.random.Generator, n: int) -> None:
+    h = np.zeros(n + 1)
     noise = rng.standard_normal((2, n))
     for i in range(n):
         h[i + 1] = 0.95 * h[i] + 0.25 * (-0.5 * noise[0, i] + np.sqrt(0.75) * noise[1, i])
@@ -220,6 +232,16 @@ def leverage(rng: np.random.Generator) -> None:
     sd = pm.math.exp((mu + f[:-1]) / 2)
     mean = rho * sd * (f[1:] - phi * f[:-1]) / sigma
     pm.Normal("y", mean, sd * pm.math.sqrt(1 - rho**2), observed=y)
+
+
+@model
+def leverage(rng: np.random.Generator) -> None:
+    stock_returns(rng, 300)
+
+
+@model
+def leverage_14_years(rng: np.random.Generator) -> None:
+    stock_returns(rng, 3522)
 
 
 @model
@@ -279,8 +301,10 @@ def main() -> None:
     parser = arguments(__doc__, quick="two short chains of the smallest models")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--draws", type=int, default=1000)
-    parser.add_argument("--nuts", choices=["pymc", "nutpie"], help="which NUTS to sample with, too")
+    parser.add_argument("--nuts", nargs="*", choices=["pymc", "nutpie", "numpyro"], default=[])
     args = parser.parse_args()
+    # NumPyro runs chains in parallel on as many devices as JAX sees when it is imported.
+    os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
     draws, chains = (100, 2) if args.quick else (args.draws, 4)
     names_of = ["trend_and_season", "correlated_slopes"] if args.quick else args.models
     columns = {
@@ -327,17 +351,16 @@ def main() -> None:
         small = [rv.name for rv in built.free_RVs if int(np.prod(rv.shape.eval())) <= 12]
         r_hat, ess = numbers(idata, small)
         table.row(name, *sizes, "default", r_hat, ess, made, seconds, ess / seconds, np.nan)
-        if args.nuts is None:
-            continue
-        begin = time.perf_counter()
-        if args.nuts == "nutpie":
-            other = pm.sample(nuts_sampler="nutpie", **common)
-        else:
-            other = pm.sample(step=pm.NUTS(model=built), **common)
-        seconds = time.perf_counter() - begin
-        r_hat, ess = numbers(other, small)
-        distance = apart(idata, other, small)
-        table.row(name, *sizes, args.nuts, r_hat, ess, 0.0, seconds, ess / seconds, distance)
+        for nuts in args.nuts:
+            begin = time.perf_counter()
+            if nuts == "pymc":
+                other = pm.sample(step=pm.NUTS(model=built), **common)
+            else:
+                other = pm.sample(nuts_sampler=nuts, **common)
+            seconds = time.perf_counter() - begin
+            r_hat, ess = numbers(other, small)
+            distance = apart(idata, other, small)
+            table.row(name, *sizes, nuts, r_hat, ess, 0.0, seconds, ess / seconds, distance)
 
 
 if __name__ == "__main__":

@@ -17,11 +17,11 @@ import numpy as np
 from pymc_lgm.linalg import Array
 
 __all__ = [
-    "FEW",
-    "FEWEST",
-    "MANY",
-    "QUIET",
-    "QUIET_ENOUGH",
+    "DRAWS_MEASURED",
+    "FEWEST_DRAWS",
+    "LARGEST_NOISE",
+    "MOST_DRAWS",
+    "SMALL_NOISE",
     "History",
     "MetricTuning",
     "NoiseTuning",
@@ -30,20 +30,20 @@ __all__ = [
     "WidthTuning",
 ]
 
-FEW = 4
+DRAWS_MEASURED = 4
 """Number of importance draws in the measurements of `NoiseTuning`."""
 
-FEWEST, MANY = 8, 64
+FEWEST_DRAWS, MOST_DRAWS = 8, 64
 """Smallest and largest number of importance draws that `NoiseTuning` chooses."""
 
-QUIET = 0.05
+SMALL_NOISE = 0.05
 """Largest variance of the log ratio of two estimates that `NoiseTuning` accepts.
 
 If the ratio is normal with mean −σ²/2 and variance σ², a move that the exact evidence accepts is
 accepted with probability 2 Φ(−σ/2): 0.91 for σ² = 0.05.
 """
 
-QUIET_ENOUGH = 0.25
+LARGEST_NOISE = 0.25
 """The same if importance draws take most of the time: 2 Φ(−σ/2) is 0.80.
 
 From a variance of 0.06 to 0.25, N falls to a quarter: from 8 to 2, say. If everything else in a
@@ -283,26 +283,26 @@ class WidthTuning(NamedTuple):
 class NoiseTuning(NamedTuple):
     """Number of importance draws that keeps the noise of an acceptance ratio small.
 
-    Let s² be the variance of the log ratio of two independent estimates at one theta. If s² is
-    measured with ``FEW`` draws, it is about ``FEW`` s²/N with N draws. Sherlock, Thiery, Roberts
+    Let s² be the variance of the log ratio of two independent estimates at one theta. If it is
+    measured with M draws per estimate, it is about M s²/N with N draws. Sherlock, Thiery, Roberts
     and Rosenthal (2015) find a variance of 3 best if a draw costs as much as everything else, and
     if the variance is the same at every theta. Here all draws together cost less than a
     factorization, and the variance in the tails of the posterior is ten times that at its center.
     With an average variance of 1, chains stayed in the tails for a hundred draws at a time, and ESS
-    did not show it before they had visited the tails. Therefore the limit is ``QUIET``. If a draw
-    costs as much as everything else, ``fewest`` is two. If most of the time is spent on draws and
-    not on calls in Python, ``limit`` is ``QUIET_ENOUGH``.
+    did not show it before they had visited the tails. Therefore the limit is `SMALL_NOISE`. If a
+    draw costs as much as everything else, ``fewest`` is two. If most of the time is spent on draws
+    and not on calls in Python, ``limit`` is `LARGEST_NOISE`.
     """
 
     total: float = 0.0
     ratios: int = 0
-    fewest: int = FEWEST
+    fewest: int = FEWEST_DRAWS
     given: int | None = None
-    limit: float = QUIET
+    limit: float = SMALL_NOISE
 
     def update(self, change: float) -> NoiseTuning:
         """Update from the difference of two log estimates at one theta."""
-        # Bounded, so that a single extreme or non-finite difference does not lead to `MANY` draws.
+        # Bounded, so that a single extreme or non-finite difference does not lead to `MOST_DRAWS`.
         square = min(change**2, 25.0) if math.isfinite(change) else 25.0
         return self._replace(total=self.total + square, ratios=self.ratios + 1)
 
@@ -312,21 +312,22 @@ class NoiseTuning(NamedTuple):
 
     @property
     def n_importance(self) -> int:
-        """``given``, or ``fewest`` doubled until s² is at most ``limit``, and at most ``MANY``.
+        """``given``, or ``fewest`` doubled until s² is at most ``limit``; at most `MOST_DRAWS`.
 
         Four times ``fewest`` if tuning was too short to measure the noise.
         """
         N = self.given or self.fewest
-        limit = self.limit if self.is_quiet else QUIET
-        while self.given is None and min(self._wanted(limit), MANY) > N:
+        limit = self.limit if self.is_quiet else SMALL_NOISE
+        while self.given is None and min(self._wanted(limit), MOST_DRAWS) > N:
             N *= 2
         return N
 
     @property
     def is_quiet(self) -> bool:
-        """Whether ``given`` or at most ``MANY`` draws make the measured s² at most `QUIET`."""
-        return self.ratios > 0 and self._wanted(QUIET) <= (self.given or MANY)
+        """Whether ``given`` or at most `MOST_DRAWS` bring the measured s² to `SMALL_NOISE`."""
+        return self.ratios > 0 and self._wanted(SMALL_NOISE) <= (self.given or MOST_DRAWS)
 
     def _wanted(self, limit: float) -> float:
-        N = self.given or FEW  # with which noise is measured
+        """The number of draws with which s² is about ``limit``."""
+        N = self.given or DRAWS_MEASURED  # with which noise is measured
         return N * self.total / self.ratios / limit if self.ratios else 4.0 * self.fewest

@@ -3,13 +3,14 @@ r"""Forecasts of a series: exact moments h steps ahead given a draw, and simulat
     x_{n+h} | x, theta ~ N(μ_h, σ² Σ_{j<h} ψ_j²),
     μ_h = c + Σ_k ρ_k μ_{h−k},   ψ_j = Σ_k ρ_k ψ_{j−k}
 
-where μ_h for h ≤ 0 are the last values of x, ψ_0 = 1, and ψ_j = 0 for j < 0. Given x and theta,
-future steps are independent of the data, so these are also the distributions given y. One recursion
-over all draws at once computes μ, ψ and paths.
+for the series x_t = c + Σ_k ρ_k x_{t−k} + σ ε_t, where μ_h for h ≤ 0 are the last values of x,
+ψ_0 = 1, and ψ_j = 0 for j < 0. Given x and theta, future steps are independent of the data, so
+these are also the distributions given y. One recursion over all draws at once computes μ, ψ and
+paths.
 
-A walk or a season of `pymc_lgm.gmrf` has R = DᵀD, where every row of D has the same numbers d, one
-column later in each row. Its recursion is Σ_k d_k x_{t+k} = σ ε_t. The constraints are those of the
-elements in the model: later ones have none.
+A walk or a season of `pymc_lgm.gmrf` has the precision R / σ² with R = DᵀD, where every row of D
+has the same numbers d, one column later in each row. Its recursion is Σ_k d_k x_{t+k} = σ ε_t. Its
+constraints apply to the elements in the model, and not to later ones.
 
 References
 ----------
@@ -38,13 +39,13 @@ from pymc_lgm.drawn import Evaluator, of_present_data, posterior_of, refuse_new_
 from pymc_lgm.gaussian.structure import Structure
 from pymc_lgm.gmrf.intrinsic import IntrinsicRV
 from pymc_lgm.linalg import Array
-from pymc_lgm.model import recursion_of
+from pymc_lgm.model import Recursion, recursion_of
 from pymc_lgm.observing import observations
 
 __all__ = ["continued", "forecast", "increment", "moments_of"]
 
 ROUNDING = 1e-12
-"""Largest difference of two structures, as a share of the largest element, that is rounding."""
+"""A difference of two structures counts as rounding up to this share of the largest element."""
 
 
 def forecast(
@@ -63,12 +64,12 @@ def forecast(
     """Return moments and paths for `steps` steps after the last: see `pymc_lgm.predict`.
 
     O(steps × order) operations on all draws at once, and per draw one call of a small compiled
-    function for theta and one for each response. Several series are independent given theta.
+    function for theta and one for each response. Several series are independent given theta. A
+    response has the shape of the last of them.
     """
     several: list[Any] = list(series) if isinstance(series, list | tuple) else [series]
     recursions = [_recursion(x, model) for x in several]
-    # Data in the law of a series are those of the draws. Others, in a response, may be of the steps
-    # to come.
+    # The recursion must read the data of the trace. A response may read data of the steps to come.
     refuse_new_data(tree, several, model)
     posterior = posterior_of(tree)
     if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 1:
@@ -83,8 +84,8 @@ def forecast(
         each = [*map(str, x_draws.dims[2:-1]), dims]
         if dims in (*each[:-1], "chain", "draw"):
             raise ValueError(f"{x.name} has a dimension {dims!r} already: write dims='ahead'.")
-        law = _law(recursion, posterior, model, compile_kwargs)
-        path, mean, variance = _ahead(np.asarray(x_draws, dtype=np.float64), law, steps, rng)
+        of_draws = _of_draws(recursion, posterior, model, compile_kwargs)
+        path, mean, variance = _ahead(np.asarray(x_draws, dtype=np.float64), of_draws, steps, rng)
         paths.append(path)
         drawn = ("chain", "draw", *each)
         variables |= {x.name: (drawn, path)} | moments_of(x.name, mean, variance, each)
@@ -136,8 +137,8 @@ def _labels_after(labels: np.ndarray, steps: int) -> np.ndarray | None:
     return None
 
 
-def _recursion(x: Any, model: pm.Model) -> Any:
-    """Lags, drift and innovations of a latent series of the model."""
+def _recursion(x: Any, model: pm.Model) -> Recursion:
+    """The recursion of a latent series of the model."""
     op = getattr(getattr(x, "owner", None), "op", None)
     recursion = _of_field(x) if isinstance(op, IntrinsicRV) else recursion_of(x)
     if model.named_vars.get(x.name) is not x:
@@ -154,8 +155,8 @@ def _recursion(x: Any, model: pm.Model) -> Any:
     return recursion
 
 
-def _of_field(x: Any) -> tuple[Any, Any, Any]:
-    """Lags, drift and deviation of an intrinsic field, whose increments are independent."""
+def _of_field(x: Any) -> Recursion:
+    """The recursion of an intrinsic field, whose increments are independent."""
     structure = x.owner.op.structure
     d = increment(structure) if x.ndim == 1 else None
     if d is None:
@@ -166,7 +167,7 @@ def _of_field(x: Any) -> tuple[Any, Any, Any]:
             "more locations: those without an observation follow from the others."
         )
     sigma = x.owner.op.dist_params(x.owner)[0]
-    return pt.constant(-d[-2::-1] / d[-1]), pt.zeros(()), sigma / d[-1]
+    return Recursion(pt.constant(-d[-2::-1] / d[-1]), pt.zeros(()), sigma / d[-1])
 
 
 def increment(structure: Structure) -> Array | None:
@@ -206,17 +207,17 @@ def increment(structure: Structure) -> Array | None:
     return d * np.sign(d[-1])
 
 
-def _law(
-    recursion: Any,
+def _of_draws(
+    recursion: Recursion,
     posterior: xr.Dataset,
     model: pm.Model,
     compile_kwargs: dict[str, Any] | None,
 ) -> tuple[Array, Array, Array]:
-    """Lags, drift and the deviation of the innovations, of every draw."""
+    """ρ, c and σ of every draw, (chain, draw, ...)."""
     shape = posterior.sizes["chain"], posterior.sizes["draw"]
     nothing = np.empty(0)
-    law = Evaluator(list(recursion), pt.vector("nothing"), posterior, model, compile_kwargs)
-    parts = zip(*(law(nothing, i) for i in np.ndindex(*shape)), strict=True)
+    evaluate = Evaluator(list(recursion), pt.vector("nothing"), posterior, model, compile_kwargs)
+    parts = zip(*(evaluate(nothing, i) for i in np.ndindex(*shape)), strict=True)
     lags, drift, sigma = (
         np.array(part, dtype=np.float64).reshape(*shape, *np.shape(part)[1:]) for part in parts
     )
@@ -224,10 +225,10 @@ def _law(
 
 
 def _ahead(
-    x: Array, law: tuple[Array, Array, Array], steps: int, rng: np.random.Generator
+    x: Array, recursion: tuple[Array, Array, Array], steps: int, rng: np.random.Generator
 ) -> tuple[Array, Array, Array]:
     """A path of each draw, and its mean and variance, each (chain, draw, ..., steps)."""
-    lags, drift, sigma = law
+    lags, drift, sigma = recursion
     last = x[..., -lags.shape[-1] :]
     shape = (*last.shape[:-1], steps)
     noise = sigma[..., None] * rng.standard_normal(shape)
@@ -241,7 +242,7 @@ def _ahead(
     return path, mean, variance
 
 
-def continued(last: Array, lags: Array, pushes: Array) -> Array:
+def continued(last: Array, lags: Array, innovations: Array) -> Array:
     """Continue x_t = Σ_k ρ_k x_{t−k} + e_t after the `last` values.
 
     Parameters
@@ -249,8 +250,8 @@ def continued(last: Array, lags: Array, pushes: Array) -> Array:
     last : ndarray, shape (..., order)
     lags : ndarray, shape (..., order)
         ρ, with ρ_1 first.
-    pushes : ndarray, shape (..., steps)
-        The innovations e.
+    innovations : ndarray, shape (..., steps)
+        e, with the drift.
 
     Returns
     -------
@@ -265,8 +266,8 @@ def continued(last: Array, lags: Array, pushes: Array) -> Array:
     """
     order = lags.shape[-1]
     values = [last[..., k] for k in range(order)]
-    for h in range(pushes.shape[-1]):
-        ahead = pushes[..., h].copy()
+    for h in range(innovations.shape[-1]):
+        ahead = innovations[..., h].copy()
         for k in range(order):
             ahead += lags[..., k] * values[-1 - k]
         values.append(ahead)
@@ -282,7 +283,7 @@ def _responses(
     rng: np.random.Generator,
     compile_kwargs: dict[str, Any] | None,
 ) -> Array:
-    """Draw from `function` of the paths of each draw, each of shape (chain, draw, ..., steps)."""
+    """Draw from `function` of the paths of each draw; paths are (chain, draw, ..., steps)."""
     draws, shapes = paths[-1].shape[:2], [path.shape[2:] for path in paths]
     ends = np.cumsum([0, *(math.prod(shape) for shape in shapes)])
     flat = pt.vector("ahead", shape=(int(ends[-1]),), dtype="float64")

@@ -29,7 +29,7 @@ MORE = [
     (lgm.PseudoMarginal, {"importance": lgm.Importance(copula=False), "interweave": False}),
     (lgm.PseudoMarginal, {"importance": lgm.Importance(defensive=0.1, antithetic=False)}),
     (lgm.papers.ApproximateMarginal, {}),
-    (lgm.PseudoMarginal, {"search": "anew", "approximation": "laplace"}),
+    (lgm.PseudoMarginal, {"sites": "optimized", "approximation": "laplace"}),
 ]
 
 

@@ -47,7 +47,7 @@ VARIANTS = {
         {
             "n_importance": 3,
             "importance": lgm.Importance(correlation=0.5, defensive=0.2),
-            "search": "anew",
+            "sites": "optimized",
         },
         {
             "move": "delayed-metropolis",
@@ -55,7 +55,7 @@ VARIANTS = {
             "importance": lgm.Importance(correlation=0.0),
         },
         {"approximation": "laplace", "n_importance": 2, "latent_move": "slice"},
-        {"approximation": "variational", "n_importance": 4, "search": "recalled"},
+        {"approximation": "variational", "n_importance": 4, "sites": "predicted"},
     ],
 }
 

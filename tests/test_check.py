@@ -14,7 +14,7 @@ from pytensor.graph.replace import clone_replace
 
 import pymc_lgm as lgm
 
-from pymc_lgm.model import affine_graph, graphs, predictor
+from pymc_lgm.model import graphs, predictor
 from pymc_lgm.model.check import TOLERANCE, Audit, Difference
 from pymc_lgm.model.columns import columns_move
 from pymc_lgm.model.elements import distinct_elements
@@ -178,7 +178,7 @@ def largest(model: pm.Model) -> float:
 
 @pytest.mark.mutant
 def test_rows_merged_by_a_look_are_noticed(monkeypatch: Any, dies: Any) -> None:
-    monkeypatch.setattr(affine_graph, "distinct_elements", merged_by_a_look)
+    monkeypatch.setattr(predictor, "distinct_elements", merged_by_a_look)
     dies("reading: rows merged by a look", largest(threshold()), above=TOLERANCE)
 
 

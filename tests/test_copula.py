@@ -335,7 +335,7 @@ def test_the_default_has_one():
     assert isinstance(sites, PredictedSites)
     assert sites.margins is not None
     # At theta of the chain, not only where it was made: independent f keep the whole correction.
-    search = chain.elements[0].search.along(lambda theta: freed(sites))
+    search = chain.elements[0].search.with_line(lambda theta: freed(sites))
     likelihood = LikelihoodAt(toy, theta)
     assert Proposal.of(search(likelihood, toy.prior(theta)), likelihood).skewness is not None
 

@@ -538,7 +538,7 @@ class UntilLikelier(samplers.PseudoMarginal):
     def _sample(self, rng, state, tuning, tune):
         start = state.log_likelihood
         for _ in range(10):
-            state, tuning, stats = self._exactly(rng, state, tuning, tune)
+            state, tuning, stats = self._round(rng, state, tuning, tune)
             if state.log_likelihood > start:
                 break
         return state, tuning, stats

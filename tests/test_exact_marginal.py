@@ -99,7 +99,7 @@ def test_a_draw_makes_as_many_moves_as_the_emulator_is_worth(monkeypatch):
 
 
 def test_it_rests_in_tuning_once_the_emulator_has_nothing_to_learn():
-    walk = samplers.Emulated(explorer=samplers.Metropolis(), n_jumps=0, n_trajectories=3)
+    walk = samplers.Emulated(warmup=samplers.Metropolis(), n_jumps=0, n_trajectories=3)
     element = samplers.ExactMarginal(walk, True, rests=True)
     chain = Chain.start((element,), TOYS["counts"](), np.random.default_rng(1), tune=400)
     (learnt,) = chain.tunings

@@ -19,11 +19,11 @@ from test_priors import close
 
 import pymc_lgm as lgm
 
-from pymc_lgm.approximations import own_effects
+from pymc_lgm.approximations import observation_effects
 from pymc_lgm.approximations.ep import ep
 from pymc_lgm.approximations.gaussian import Effects
 from pymc_lgm.approximations.log_concave import draw_log_concave
-from pymc_lgm.approximations.own_effects import OwnEffects
+from pymc_lgm.approximations.observation_effects import ObservationEffects
 from pymc_lgm.approximations.tilted import Marginals, effects_moments, quadrature_moments
 from pymc_lgm.model.forms.linear import LinearPredictor
 from pymc_lgm.model.forms.sum import SumPredictor
@@ -567,10 +567,12 @@ def test_every_sampler_leaves_the_joint_law(name, sampler, drawn):
 @pytest.mark.mutant
 def test_a_rule_that_forgets_its_weights_is_noticed(monkeypatch, dies):
     """N(w; 0, 1) dw in units of the rule is not N(x; 0, 1) dx."""
-    rows, effects = np.array([[-1.0, 0.0, 1.0]]), OwnEffects(*of_counts(0))
+    rows, effects = np.array([[-1.0, 0.0, 1.0]]), ObservationEffects(*of_counts(0))
     right = effects.elements(rows, np.ones(3))
-    rules = [(largest, x, np.zeros_like(weights)) for largest, x, weights in own_effects.RULES]
-    monkeypatch.setattr(own_effects, "RULES", rules)
+    rules = [
+        (largest, x, np.zeros_like(weights)) for largest, x, weights in observation_effects.RULES
+    ]
+    monkeypatch.setattr(observation_effects, "RULES", rules)
     other = effects.elements(rows, np.ones(3))
     dies("effects: a rule without its weights", np.abs(right - other).max(), above=0.01)
 
@@ -647,18 +649,18 @@ def of_counts(y):
 def test_the_rule_is_as_good_as_it_says(y):
     """To 1e-6 with an effect of variance 1, against a sum over the line."""
     r = np.log(y + 0.5) + np.linspace(-3.0, 3.0, 25)
-    (seen,) = OwnEffects(*of_counts(y)).elements(r[None], np.ones(25))
+    (seen,) = ObservationEffects(*of_counts(y)).elements(r[None], np.ones(25))
     w = np.linspace(-10.0, 10.0, 4001)[:, None]
     values = y * (r + w) - np.exp(r + w) + stats.norm.logpdf(w) + np.log(0.005)
     np.testing.assert_allclose(seen, logsumexp(values, axis=0), atol=1e-6, rtol=0)
 
 
-@pytest.mark.parametrize("d", [largest for largest, _ in own_effects.FEWER])
+@pytest.mark.parametrize("d", [largest for largest, _ in observation_effects.FEWER])
 @pytest.mark.parametrize("y", [0, 1, 3, 10, 50, 500])
 def test_smaller_effects_need_fewer_nodes(y, d):
     """The largest for which each is used, within four standard deviations of f."""
     f = np.log(y + 0.5) + np.sqrt(d**2 + 1.0 / (y + 0.5)) * np.linspace(-4.0, 4.0, 25)
-    (seen,) = OwnEffects(*of_counts(y)).elements(f[None], np.full(25, d))
+    (seen,) = ObservationEffects(*of_counts(y)).elements(f[None], np.full(25, d))
     w = np.linspace(-14.0, 14.0, 14_001)[:, None]
     values = y * (f + d * w) - np.exp(f + d * w) + stats.norm.logpdf(w) + np.log(0.002)
     np.testing.assert_allclose(seen, logsumexp(values, axis=0), atol=2e-7, rtol=0)
@@ -706,7 +708,7 @@ def test_large_effects_are_integrated_to_the_end(y, trials, d):
     density = of_counts(y) if trials is None else of_trials(y, trials)
     center = np.log(y + 0.5) if trials is None else np.log((y + 0.5) / (trials - y + 0.5))
     f = center + d * np.linspace(-4.0, 4.0, 41)
-    exact, each = brute_force(density, f, d), OwnEffects(*density)
+    exact, each = brute_force(density, f, d), ObservationEffects(*density)
     np.testing.assert_allclose(each.elements(f[None], np.full(41, d))[0], exact, atol=1e-4, rtol=0)
     value, slope, bend, _ = each.terms(f, np.full(41, d))
     np.testing.assert_allclose(value, exact, atol=1e-5, rtol=0)
@@ -719,7 +721,7 @@ def test_large_effects_are_integrated_to_the_end(y, trials, d):
 def test_an_integral_does_not_depend_on_the_others():
     """So a density is one function of f and theta, however many draws are looked at."""
     f = np.linspace(-20.0, 20.0, 41)
-    each, d = OwnEffects(*of_counts(0)), np.full(41, 5.0)
+    each, d = ObservationEffects(*of_counts(0)), np.full(41, 5.0)
     together = each.elements(np.array([f, f[::-1], 0.0 * f]), d)
     alone = [each.elements(np.array([[x]]), d[:1])[0, 0] for x in f]
     np.testing.assert_allclose(together[0], alone, rtol=1e-13, atol=1e-13)
@@ -746,7 +748,7 @@ def test_the_posterior_of_a_standard_deviation_is_exact(kind, sd, rng):
         d = np.exp(log_sd)
         if by == "brute force":
             return many @ brute_force(density, rows, d)
-        return many @ OwnEffects(*density).elements(rows[None], np.full(y.size, d))[0]
+        return many @ ObservationEffects(*density).elements(rows[None], np.full(y.size, d))[0]
 
     # The posterior is normal in the logarithm: where its top is, and how wide it is.
     at, h = np.log(sd), 0.05
@@ -773,7 +775,7 @@ def test_the_posterior_of_a_standard_deviation_is_exact(kind, sd, rng):
 def test_derivatives_are_those_of_the_integral(d):
     """By complex steps of a sum over the line."""
     y, f, scale = 3, np.linspace(-2.0, 3.0, 11), np.full(11, d)
-    terms = OwnEffects(*of_counts(y)).terms(f, scale)
+    terms = ObservationEffects(*of_counts(y)).terms(f, scale)
     w = np.linspace(-9.0, 9.0, 6001)[:, None]
 
     def integral(f):
@@ -793,14 +795,14 @@ def test_derivatives_are_those_of_the_integral(d):
 @pytest.mark.mutant
 def test_a_third_derivative_without_its_covariance_is_noticed(monkeypatch, dies):
     """The second derivative enters the third by the covariance alone."""
-    f, d, effects = np.linspace(-2.0, 3.0, 11), np.ones(11), OwnEffects(*of_counts(3))
-    right, derivatives = effects.terms(f, d)[3], own_effects._derivatives
+    f, d, effects = np.linspace(-2.0, 3.0, 11), np.ones(11), ObservationEffects(*of_counts(3))
+    right, derivatives = effects.terms(f, d)[3], observation_effects._derivatives
 
     def without_covariance(values, slope, bend, *others):
         terms = derivatives(values, slope, bend, *others)
         return (*terms[:3], derivatives(values, slope, np.zeros_like(bend), *others)[3])
 
-    monkeypatch.setattr(own_effects, "_derivatives", without_covariance)
+    monkeypatch.setattr(observation_effects, "_derivatives", without_covariance)
     other = effects.terms(f, d)[3]
     dies("effects: a third derivative without a term", np.abs(right - other).max(), above=0.01)
 
@@ -852,7 +854,7 @@ class Counts:
     """Poisson observations whose effects have been integrated out by a rule of their own."""
 
     def __init__(self, y, d):
-        self._one, self._d = OwnEffects(*of_counts(y)), np.full(3, d)
+        self._one, self._d = ObservationEffects(*of_counts(y)), np.full(3, d)
         self.effects = Effects(np.full(3, d), lambda rows: y * rows - np.exp(rows))
 
     def sites(self, rows):
@@ -882,7 +884,7 @@ def test_an_observation_that_no_effect_explains_has_no_density_and_no_warning():
         zeros = np.zeros_like(f)
         return value(f), zeros, zeros, zeros
 
-    each = OwnEffects(value, derivatives)
+    each = ObservationEffects(value, derivatives)
     with np.errstate(invalid="raise"):
         found = each.elements(np.zeros((2, 3)), np.full(3, 5.0))
     assert np.isneginf(found).all()

@@ -217,8 +217,8 @@ WRONG_LAWS = {
 @pytest.mark.mutant
 @pytest.mark.parametrize("mutant", WRONG_LAWS)
 def test_a_wrong_path_is_noticed(mutant, monkeypatch, dies):
-    law = forecasting._law
-    monkeypatch.setattr(forecasting, "_law", lambda *args: WRONG_LAWS[mutant](*law(*args)))
+    right = forecasting._of_draws
+    monkeypatch.setattr(forecasting, "_of_draws", lambda *args: WRONG_LAWS[mutant](*right(*args)))
     lags, drift, sigma = [0.6, 0.3], 0.4, 0.5
     paths, _ = one_law(np.random.default_rng(3), lags, drift, sigma)
     dies(f"forecast: {mutant}", misfit(paths, lags, drift, sigma), below=1e-6)

@@ -23,7 +23,7 @@ from pymc_lgm import gmrf
 from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.gaussian.factors import ConstrainedFactor, Constraints, ScaledFactor
 from pymc_lgm.gaussian.families import FamilyAt
-from pymc_lgm.gaussian.structure import OfStructure, Structure
+from pymc_lgm.gaussian.structure import IntrinsicFamily, Structure
 from pymc_lgm.model.fingerprint import fingerprint
 from pymc_lgm.model.forms.linear import LinearPredictor
 from pymc_lgm.model.forms.sum import SumPredictor
@@ -285,7 +285,7 @@ def test_pc_priors_have_the_probabilities_that_they_say():
 def test_the_family_is_that_of_the_op(name):
     """Its factor, at two scales, and its derivatives."""
     structure = DISTRIBUTIONS[name](1.0).owner.op.structure
-    family, rng = OfStructure(structure), np.random.default_rng(4)
+    family, rng = IntrinsicFamily(structure), np.random.default_rng(4)
     B = np.eye(structure.n) if family.basis is None else family.basis.toarray()
     assert (family.basis is not None) == (name in ("type II", "type III", "type IV"))
     assert family.at(np.array(0.0)) is None

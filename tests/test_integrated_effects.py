@@ -233,7 +233,7 @@ def misfit_of_predicted_sites():
         tuning = tuning.update(at.theta, q.sites.with_effects(at.likelihood.effects))
     smaller = read.theta_of(model.initial_point() | {"scale_log__": -1.5})
     at = AtTheta.of(read, smaller)
-    q = at.approximation(Recall(ep).along(tuning.fit()))
+    q = at.approximation(Recall(ep).with_line(tuning.fit()))
     z = q.center - q.mean
     return misfit(at.likelihood, q.posterior, q.alpha, z, q.sites.nu, q.posterior.variances)
 

@@ -45,7 +45,7 @@ def tuning_of(case):
 LONG = [
     (lgm.PseudoMarginal, options)
     for options in VARIANTS["PseudoMarginal"]
-    if options.get("move") in ("slice", "nuts") or {"latent_move", "search"} & options.keys()
+    if options.get("move") in ("slice", "nuts") or {"latent_move", "sites"} & options.keys()
 ]
 
 CHEAP = (

@@ -11,7 +11,7 @@ from models import QUICK, reading_once
 
 import pymc_lgm as lgm
 
-from pymc_lgm.model import kronecker
+from pymc_lgm.model import latents
 from pymc_lgm.model.forms.linear import LinearPredictor
 from pymc_lgm.model.forms.vector import OneVector
 from pymc_lgm.testing import joint_test
@@ -78,13 +78,13 @@ def test_a_product_in_another_order_is_no_grid():
         v = pm.Normal("v", size=12)
         across = second.dot(first.dot(v.reshape((4, 3))).reshape((3, 4)))
         pm.Poisson("y", pm.math.exp(across.flatten()), observed=np.arange(12) % 4)
-    assert kronecker.kronecker_product(model["v"], [model["y"]]) is None
+    assert latents.kronecker_product(model["v"], [model["y"]]) is None
     assert max(lgm.read(model).check(3).values()) < 1e-6
 
 
 @pytest.mark.mutant
 def test_axes_in_the_wrong_order_are_noticed(monkeypatch, dies):
-    monkeypatch.setattr(kronecker, "reduce", lambda product, covs: reduce(product, covs[::-1]))
+    monkeypatch.setattr(latents, "reduce", lambda product, covs: reduce(product, covs[::-1]))
     read = lgm.read(built("latent_kron"))
     point = read.audit.prior_points(0, 1)[0]
     worst = max(each.relative for each in read.audit.differences(point, moments=True))

@@ -12,7 +12,7 @@ from pymc.distributions.transforms import Chain, Transform, ZeroSumTransform
 
 import pymc_lgm as lgm
 
-from pymc_lgm.model import hyperparameters
+from pymc_lgm.model import reading
 from pymc_lgm.model.reads import MOST
 
 pytestmark = pytest.mark.usefixtures("interpreted")
@@ -43,7 +43,7 @@ def test_elements_that_are_equal_in_a_draw_are_noticed(monkeypatch: Any, dies: A
         _, counts = np.unique(pm.draw(predictor, random_seed=0), return_counts=True)
         return bool(counts.max() >= MOST)
 
-    monkeypatch.setattr(hyperparameters, "_is_shared", drawn)
+    monkeypatch.setattr(reading, "_is_shared", drawn)
     ours = lgm.read(spread_beyond_a_threshold(), compile_kwargs=QUICK)
     dies("left: equal in a draw", float(list(ours.latents) != ["b", "c"]), above=0.5)
 

@@ -366,7 +366,7 @@ def test_from_good_sites_it_takes_two_operations():
     sites = SLOPES["ep"].search(at.likelihood, at.prior).sites
     slope = replace(SLOPES["ep"], search=replace(SLOPES["ep"].search, tolerance=1e-3))
     before = tally.cubic_ops
-    assert slope.along(lambda theta: sites)(at) is not None
+    assert slope.with_line(lambda theta: sites)(at) is not None
     assert tally.cubic_ops - before == 2
 
 
@@ -531,7 +531,7 @@ def test_a_walk_replaces_an_emulator_but_does_not_help_one(acceptance, walks):
     assert tuning.rounds == (4 if walks else 1)
 
 
-def test_an_explorer_takes_its_place_until_the_emulator_needs_help(rng):
+def test_a_warmup_move_takes_its_place_until_the_emulator_needs_help(rng):
     """A walk explores; NUTS begins where the emulator's jumps have been found wanting."""
     move = Emulated(NUTS(), samplers.Metropolis())
     target = gaussian_target(np.zeros(2), np.ones(2), noisy=True)
@@ -539,18 +539,18 @@ def test_an_explorer_takes_its_place_until_the_emulator_needs_help(rng):
     _, explored, stats = move.run(rng, target, start, True)
     assert stats["theta_steps"] == 0.0
     assert explored.other is start.other
-    assert explored.explorer is not start.explorer
+    assert explored.warmup is not start.warmup
     _, helped, stats = move.run(rng, target, start._replace(share=1.0), True)
     assert stats["theta_steps"] > 0.0
-    assert helped.explorer is start.explorer
+    assert helped.warmup is start.warmup
 
 
-def test_with_an_emulator_jumps_take_the_place_of_the_explorer(rng):
+def test_with_an_emulator_jumps_take_the_place_of_the_warmup_move(rng):
     """Of one component, as its prior would have it: a walk would not see a long tail."""
     _, tuning = judged(0.9)
-    move = Emulated(NUTS(), samplers.Metropolis(), explored=1.0)
+    move = Emulated(NUTS(), samplers.Metropolis(), other_share=1.0)
     target = gaussian_target(np.zeros(2), np.ones(2))
-    tuning, changed = tuning._replace(explorer="a walk that is not taken"), []
+    tuning, changed = tuning._replace(warmup="a walk that is not taken"), []
     for _ in range(100):
         visits = len(tuning.fit.visits)
         state, tuning, stats = move.run(rng, target, tuning, True)
@@ -593,7 +593,7 @@ def test_an_emulator_learns_what_trajectories_have_seen(rng):
 def test_the_default_that_has_given_way_is_exact(toy, share):
     (element,) = elements_of((lgm.PseudoMarginal, {}), toy)
     fair = 1.1 if share == 1.0 else 0.0
-    given_way = replace(element, move=replace(element.move, fair=fair, good=2.9, judgment=0.4))
+    given_way = replace(element, move=replace(element.move, fair=fair, good=2.9, judged_after=0.4))
     chain = Chain.start((given_way,), TOYS[toy](), np.random.default_rng(4), tune=200)
     # Where nine of the emulator's jumps in ten are accepted, a quarter of what 2.9 is more.
     assert chain.tunings[0].move.share == pytest.approx(share, abs=0.15 if share < 1.0 else 0.0)

@@ -19,7 +19,7 @@ from models import MODELS, build, listed
 
 import pymc_lgm as lgm
 
-from pymc_lgm.adaptation import QUIET, QUIET_ENOUGH
+from pymc_lgm.adaptation import LARGEST_NOISE, SMALL_NOISE
 from pymc_lgm.steps.plan import ASKED, Facts, Options, plan
 
 pytestmark = pytest.mark.usefixtures("interpreted")
@@ -56,7 +56,9 @@ FACTS = {
     "classes with errors": replace(CLASSES, is_quadratic=True),
 }
 
-SHOWN = "approximation sites skewness fewest estimates theta_move explorer latent_move interweaves"
+SHOWN = (
+    "approximation sites skewness fewest estimates theta_move warmup_move latent_move interweaves"
+)
 """The fields of a row of the table."""
 
 TUNED = "as tuning finds"
@@ -93,8 +95,12 @@ def test_the_default_of_each_kind_of_model(name):
 
 WITH_OPTIONS = [
     ("counts", {"approximation": "laplace"}, {"approximation": "laplace", "skewness": None}),
-    ("counts", {"search": "anew"}, {"sites": "optimized", "skewness": None, "fits_margins": False}),
-    ("student", {"search": "recalled"}, {"sites": "predicted", "skewness": "copula"}),
+    (
+        "counts",
+        {"sites": "optimized"},
+        {"sites": "optimized", "skewness": None, "fits_margins": False},
+    ),
+    ("student", {"sites": "predicted"}, {"sites": "predicted", "skewness": "copula"}),
     ("counts", {"move": "slice"}, {"correlation": 1.0, "estimates": "redrawn"}),
     ("inducing", {"interweave": True}, {"estimates": TUNED, "correlation": 0.0}),
     ("inducing", {"latent_move": "posterior"}, {"estimates": TUNED, "latent_move": "posterior"}),
@@ -103,11 +109,11 @@ WITH_OPTIONS = [
     ("series", {"importance": lgm.Importance(copula=False)}, {"skewness": None, "fewest": 8}),
     ("counts", {"importance": lgm.Importance(copula=True)}, {"skewness": "copula"}),
     ("sum", {"move": "nuts"}, {"has_slope": True, "theta_move": "nuts"}),
-    ("many", {"move": "emulator"}, {"explorer": "nuts", "other_move": "nuts"}),
+    ("many", {"move": "emulator"}, {"warmup_move": "nuts", "other_move": "nuts"}),
     ("classes", {"sampler": "ApproximateMarginal"}, {"sites": "optimized", "estimates": None}),
     ("errors", {"approximation": "ep"}, {"sites": "predicted", "skewness": "copula", "fewest": 8}),
     ("errors", {"approximation": "laplace"}, {"sites": "exact", "cost": (1.0, 2.0)}),
-    ("errors", {"search": "anew"}, {"approximation": "ep", "sites": "optimized"}),
+    ("errors", {"sites": "optimized"}, {"approximation": "ep", "sites": "optimized"}),
     ("sum with errors", {"interweave": True}, {"interweaves": True, "sites": "exact"}),
     ("counts", {"sampler": "ExactMarginal"}, {"approximation": None, "cost": (1.0, 1.0)}),
 ]
@@ -180,7 +186,7 @@ CHOICES = {
     "move": (None, "emulator", "nuts", "metropolis", "slice"),
     "n_importance": (None, 1, 4),
     "latent_move": ("auto", "posterior", "hmc", None),
-    "search": (None, "recalled", "anew"),
+    "sites": (None, "predicted", "optimized"),
     "interweave": (None, True, False),
     "correlation": (None, 0.0, 1.0),
     "copula": (None, True, False),
@@ -200,12 +206,11 @@ def test_no_option_is_overwritten():
             except ValueError:
                 continue
             planned += 1
-            sites = {"recalled": "predicted", "anew": "optimized", None: made.sites}
             assert given["approximation"] in (None, made.approximation), name
             assert given["move"] in (None, made.theta_move), name
             assert given["n_importance"] == made.n_importance, name
             assert given["latent_move"] in ("auto", made.latent_move), name
-            assert sites[given["search"]] == made.sites, name
+            assert given["sites"] in (None, made.sites), name
             assert given["interweave"] in (None, made.interweaves), name
             if importance.correlation is not None:
                 assert (made.correlation, made.estimates) == (importance.correlation, "redrawn")
@@ -280,9 +285,9 @@ PLANS |= {"softmax": TABLE["inducing"].replace("ep", "variational")}
 def test_costly_draws_of_a_transport_map_may_be_noisier():
     """If a factorization takes a second. Other draws cost none."""
     costly, plain = replace(SERIES, seconds=1.0), Options(importance=lgm.Importance(copula=False))
-    assert plan(SERIES, Options()).noise == QUIET
-    assert plan(costly, Options()).noise == QUIET_ENOUGH
-    assert plan(costly, plain).noise == QUIET
+    assert plan(SERIES, Options()).noise == SMALL_NOISE
+    assert plan(costly, Options()).noise == LARGEST_NOISE
+    assert plan(costly, plain).noise == SMALL_NOISE
 
 
 @pytest.mark.slow

@@ -24,7 +24,7 @@ import pymc_lgm as lgm
 
 from pymc_lgm.gaussian import BlocksPrior
 from pymc_lgm.linalg import tally
-from pymc_lgm.model import affine_graph, draw_back
+from pymc_lgm.model import draw_back, predictor
 from pymc_lgm.model.predictor import basis_of_range, order_of, structure_of
 from pymc_lgm.state import AtTheta
 from pymc_lgm.testing import joint_test
@@ -441,7 +441,7 @@ def pvalue_of(step, model, steps=1):
 @pytest.mark.mutant
 @pytest.mark.parametrize("wrong", [without_noise, from_the_prior])
 def test_a_wrong_conditional_is_noticed(wrong, monkeypatch, dies):
-    monkeypatch.setattr(draw_back.DrawBack, "_given", wrong)
+    monkeypatch.setattr(draw_back.DrawBack, "_by_matheron", wrong)
     model = build("process_and_effects")
     with model:
         step = lgm.EllipticalSlice(compile_kwargs=QUICK)
@@ -450,12 +450,12 @@ def test_a_wrong_conditional_is_noticed(wrong, monkeypatch, dies):
 
 def forgets_means_of(latents, monkeypatch):
     """Latents, by number, are read as if their mean were in x already."""
-    right = affine_graph.AffineGraph.__init__
+    right = predictor.AffineGraph.__init__
 
     def wrong(self, setting, whole=(), sums=None):
         right(self, setting, latents, sums)
 
-    monkeypatch.setattr(affine_graph.AffineGraph, "__init__", wrong)
+    monkeypatch.setattr(predictor.AffineGraph, "__init__", wrong)
 
 
 @pytest.mark.mutant
@@ -541,13 +541,13 @@ def test_few_coefficients_are_drawn_without_another_factor():
 @pytest.mark.mutant
 def test_coefficients_with_their_prior_spread_are_noticed(monkeypatch, dies):
     """As if f said where they are, but not how sure that is."""
-    right = draw_back.DrawBack._few_at
+    right = draw_back.DrawBack._coefficients_at
 
     def wrong(self, prior, theta):
         B, roots, T, root = right(self, prior, theta)
         return B, roots, T, np.eye(len(root))
 
-    monkeypatch.setattr(draw_back.DrawBack, "_few_at", wrong)
+    monkeypatch.setattr(draw_back.DrawBack, "_coefficients_at", wrong)
     seen, expected, _ = coefficient_given_f()
     dies("draw back: spread of the prior", abs(seen[1] - expected[1]), above=0.01)
 
@@ -565,17 +565,17 @@ def test_a_forgotten_mean_of_a_block_is_noticed(monkeypatch, dies):
 
 @pytest.mark.mutant
 def test_a_site_of_the_wrong_element_is_noticed(monkeypatch, dies):
-    right = affine_graph.AffineGraph.cuts
+    right = predictor.AffineGraph.cuts
 
     def wrong(self, flat, is_free):
         return right(self, flat[::-1], is_free)
 
-    monkeypatch.setattr(affine_graph.AffineGraph, "cuts", wrong)
+    monkeypatch.setattr(predictor.AffineGraph, "cuts", wrong)
     model = build("process_and_effects")
     with model:
         step = lgm.EllipticalSlice(compile_kwargs=QUICK)
     # What the test looks at is read of the model as it is.
-    monkeypatch.setattr(affine_graph.AffineGraph, "cuts", right)
+    monkeypatch.setattr(predictor.AffineGraph, "cuts", right)
     dies("predictor: sites of other elements", pvalue_of(step, model, 5), below=1e-6)
 
 

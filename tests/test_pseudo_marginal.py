@@ -32,7 +32,7 @@ from toys import (
 import pymc_lgm as lgm
 
 from pymc_lgm import samplers
-from pymc_lgm.adaptation import QUIET_ENOUGH, History, NoiseTuning
+from pymc_lgm.adaptation import LARGEST_NOISE, History, NoiseTuning
 from pymc_lgm.approximations.importance import (
     Coordinates,
     Proposal,
@@ -376,7 +376,7 @@ def test_draws_of_another_sampler_are_not_kept():
     chain = Chain.start((one,), Counts(), np.random.default_rng(5))
     chain.step()
     for of, stays in ((one, True), (poor_element(2.0, independent=True, n_importance=4), False)):
-        search = of.search.along(None)
+        search = of.search.with_line(None)
         target = module.PseudoMarginalTarget.fix(
             np.random.default_rng(6), chain.state, search=search, scheme=Scheme(4), keep=True
         )
@@ -621,7 +621,7 @@ def test_an_ellipse_without_a_point_on_the_slice_ends():
 
 def test_a_copy_of_a_sampler_makes_draws_as_it_does():
     """A chain that goes on elsewhere keeps its importance draws, whatever made them."""
-    for options in ({}, {"search": "anew"}, {"approximation": "laplace", "search": "anew"}):
+    for options in ({}, {"sites": "optimized"}, {"approximation": "laplace", "sites": "optimized"}):
         (element,) = elements_of((lgm.PseudoMarginal, options), "counts")
         assert deepcopy(element.search) == element.search
 
@@ -642,7 +642,7 @@ def test_after_tuning_q_is_a_function_of_theta():
     assert chain.tunings[0].sites.line is line
     assert line is not None
     theta, toy = chain.state.theta, chain.toy
-    search = element.search.along(line)
+    search = element.search.with_line(line)
     one, two = (search(LikelihoodAt(toy, theta), toy.prior(theta)) for _ in range(2))
     np.testing.assert_array_equal(one.center, two.center)
 
@@ -720,7 +720,7 @@ def test_where_no_noise_was_seen_draws_are_four_times_the_fewest():
 
 def test_costly_draws_may_be_noisier():
     """Four times the variance for a quarter of the draws, but estimates count as quiet alike."""
-    noise = NoiseTuning(), NoiseTuning(limit=QUIET_ENOUGH)
+    noise = NoiseTuning(), NoiseTuning(limit=LARGEST_NOISE)
     few, fewer = (each._replace(total=20 * 0.2, ratios=20, fewest=2) for each in noise)
     assert (few.n_importance, fewer.n_importance) == (16, 4)
     assert few.is_quiet

@@ -40,7 +40,7 @@ from scipy.sparse import csr_array
 import pymc_lgm as lgm
 
 from pymc_lgm.compile.graphs.functions import called_once
-from pymc_lgm.model import affine_graph, graphs, latents, operations, predictor, reading
+from pymc_lgm.model import graphs, latents, operations, predictor, reading
 from pymc_lgm.model.operations import is_affine_elementwise
 from pymc_lgm.model.reads import Evaluation, Reads, reads_of
 
@@ -65,6 +65,8 @@ ONCE = {
 """Nothing is compiled, and nothing else rewritten: a model is evaluated some hundred times."""
 
 TOLERANCE = 1e-6
+ROOT = 1e-7
+"""Smallest singular value, relative to the largest, whose square is not lost in rounding."""
 POINTS = 20
 MOMENTS = 4
 """Of these points, those at which mean and covariance are also compared."""
@@ -184,7 +186,7 @@ def compared(
         terms, of_missing = np.split(terms, [terms.size - theirs.n_missing])
         of_latents, rest = terms[: theirs.n_latents].sum(), terms[theirs.n_latents :]
         prior = read.prior(theta)
-        if prior is None or not prior.is_proper:
+        if prior is None or not (prior.is_proper and read.has_latents(prior)):
             fine = np.isfinite(rest).all() and _is_fine(theirs, point)
             fine = fine and _rank_at(read, theirs, theta, point) >= rank
             yield Difference("no prior", float(fine))
@@ -277,8 +279,8 @@ def _affine(
 
 
 def _rank_at(read: lgm.model.LatentGaussianModel, theirs: Pymc, theta: Array, point: Point) -> int:
-    """The rank of A, which rounding lowers: a factor of exp(-1000 t) is zero in floating point."""
-    return int(np.linalg.matrix_rank(_affine(read, theirs, theta, point)[0]))
+    """The rank of A Aᵀ, which rounding lowers: a factor of exp(-20 t) is lost beside one of 1."""
+    return int(np.linalg.matrix_rank(_affine(read, theirs, theta, point)[0], rtol=ROOT))
 
 
 def _largest(what: str, a: Array, b: Array, scale: Any) -> Difference:
@@ -545,7 +547,7 @@ UNREAD = ("an unread scale", "effects", "Poisson")
 
 MUTANTS = {
     "rows merged by a look": Mutant(
-        affine_graph, "distinct_elements", by_looks, ("effects", "hinge", "Poisson"), 0
+        predictor, "distinct_elements", by_looks, ("effects", "hinge", "Poisson"), 0
     ),
     "columns frozen by a look": Mutant(
         predictor,
@@ -569,7 +571,7 @@ MUTANTS = {
         seen_by_the_audit=False,
     ),
     "a scale taken for positive": Mutant(
-        latents, "is_positive", lambda v: True, ("a negative sd", "effects", "Poisson"), 0
+        latents, "positive_or_nan", lambda v: v, ("a negative sd", "effects", "Poisson"), 0
     ),
     "an unread density taken to integrate to one": Mutant(
         reading, "integrates_to_one", lambda model, rv: True, UNREAD, 1, False

@@ -15,7 +15,7 @@ import pymc_lgm as lgm
 
 from pymc_lgm.approximations.importance import Coordinates, Proposal, Scheme, importance_sample
 from pymc_lgm.approximations.laplace import laplace
-from pymc_lgm.approximations.quadrature import nodes_of_sets
+from pymc_lgm.approximations.quadrature import at_nodes, nodes_of_sets
 from pymc_lgm.approximations.site_coordinates import InSets
 from pymc_lgm.approximations.sites import Sites
 from pymc_lgm.approximations.variational import (
@@ -24,7 +24,7 @@ from pymc_lgm.approximations.variational import (
     variational,
 )
 from pymc_lgm.gaussian import Posterior
-from pymc_lgm.gaussian.sites import SiteBlocks
+from pymc_lgm.gaussian.sites import SiteBlocks, congruent, eigenvalues, roots
 from pymc_lgm.state import AtTheta
 from pymc_lgm.testing import joint_test
 
@@ -222,6 +222,35 @@ def test_hundreds_of_sets_of_classes_have_fewer_nodes(s, sets, nodes):
     x, w = nodes_of_sets(s, sets)
     assert len(x) == len(w) == nodes
     close((w[:, None] * x).T @ x, np.eye(s), 1e-6)
+
+
+@pytest.mark.parametrize("s", [1, 2, 3])
+def test_products_of_small_blocks_are_those_of_numpy(s):
+    rng = np.random.default_rng(s)
+    A, M = rng.standard_normal((2, 5, s, s))
+    M, V = M + M.swapaxes(1, 2), A @ A.swapaxes(1, 2) + np.eye(s)
+    C, inverse = roots(V)
+    close(C, np.linalg.cholesky(V))
+    close(inverse, np.linalg.inv(C))
+    close(congruent(A, M), A.swapaxes(1, 2) @ M @ A)
+    close(eigenvalues(M), np.linalg.eigvalsh(M))
+    assert np.isnan(roots(-V)[0]).any(axis=(1, 2)).all()
+
+
+def test_blocks_of_sets_that_are_filled_up_are_parts_of_a_matrix():
+    sets, rng = np.array([[2, 0], [1, -1]]), np.random.default_rng(0)
+    values = rng.standard_normal((2, 2, 2))
+    W = SiteBlocks(sets, values + values.swapaxes(1, 2))
+    whole = np.zeros((3, 3))
+    whole[np.ix_(sets[0], sets[0])], whole[1, 1] = W.values[0], W.values[1, 0, 0]
+    x = rng.standard_normal((3, 4))
+    close(W.times(x), whole @ x)
+    close(W.times(x[:, 0]), whole @ x[:, 0])
+    close(W.diagonal(W.values), np.diagonal(whole))
+    center, nodes = rng.standard_normal(3), rng.standard_normal((4, 2))
+    found = at_nodes(center, sets, W.values, nodes)
+    close(found[:, sets[0]], center[sets[0]] + nodes @ W.values[0].T)
+    close(found[:, 1], center[1] + nodes @ W.values[1, 0])
 
 
 def test_sites_of_a_mean_and_its_noise_have_a_closed_form():

@@ -189,7 +189,7 @@ def test_theta_does_not_climb_given_effects_of_zero(beside):
         step = lgm.PseudoMarginal([w, s], compile_kwargs=QUICK)
     assert step.plan.climbs == (beside == "indicators")
     assert step.element.climbs == step.plan.climbs
-    assert step.plan.explorer != "survey" or step.plan.climbs
+    assert step.plan.warmup_move != "survey" or step.plan.climbs
     point = model.initial_point()
     for _ in range(3):
         point, _ = step.step(point)

@@ -45,7 +45,7 @@ from pymc_lgm.gaussian.rows import Rows
 from pymc_lgm.gaussian.sites import SiteBlocks
 from pymc_lgm.gaussian.sparse import Pattern
 from pymc_lgm.gaussian.spde import OfMesh
-from pymc_lgm.gaussian.structure import IntrinsicMap, OfStructure, Structure
+from pymc_lgm.gaussian.structure import IntrinsicFamily, IntrinsicMap, Structure
 from pymc_lgm.model.fields import FIELDS
 from pymc_lgm.model.forms import sum as sum_form
 from pymc_lgm.model.forms.sum import SumPredictor
@@ -113,7 +113,7 @@ def structured(rng):
     R = sum(np.outer(row, row) for row in np.diff(np.eye(7), 2, axis=0))
     rows = np.vstack([np.ones(7), np.arange(7), np.eye(7)[2]])
     sigma = rng.uniform(0.5, 2.0)
-    return OfStructure(Structure.of(R, rows)), [np.array(sigma)], np.zeros(7), R / sigma**2
+    return IntrinsicFamily(Structure.of(R, rows)), [np.array(sigma)], np.zeros(7), R / sigma**2
 
 
 def interaction(rng):
@@ -121,7 +121,7 @@ def interaction(rng):
     space = Structure.map(lgm.spatial.adjacency([(0, 1), (2, 3)]))
     both = space.product(Structure.walk(2))
     sigma = rng.uniform(0.5, 2.0)
-    return OfStructure(both), [np.array(sigma)], np.zeros(8), both.R.toarray() / sigma**2
+    return IntrinsicFamily(both), [np.array(sigma)], np.zeros(8), both.R.toarray() / sigma**2
 
 
 def on_mesh(rng):
@@ -612,7 +612,7 @@ def test_the_weight_of_a_bend_is_a_difference_of_prior_densities():
     _, _, proposal = toy_and_bend()
     q, rng = proposal.q, np.random.default_rng(6)
     x = q.center[:, None] + q.posterior.deviations(rng.standard_normal((1, q.prior.rank, 5)))
-    f, _, squares = proposal.skewness.weighed(x)
+    f, _, squares = proposal.skewness.forward_with_squares(x)
     expected = [
         q.prior.log_density(a) - q.prior.log_density(b) for a, b in zip(x.T, f.T, strict=True)
     ]
@@ -826,9 +826,10 @@ def no_breaks(monkeypatch):
     def joined(rv):
         """The last element of each series enters the first of the next."""
         mean, series = as_series(rv)
-        T = series.whitener.reshape((series.width, *series.batch, -1))
+        T, drive = series.reads
+        T = T.reshape((series.width, *series.batch, -1))
         T = T[1:, ..., -1].set(-0.5).reshape((series.width, -1))
-        return mean, series._replace(whitener=T)
+        return mean, replace(series, reads=[T, drive])
 
     monkeypatch.setitem(FIELDS, is_series, joined)
     return error_of(walks, effects)

@@ -208,15 +208,16 @@ def tuned(**options):
     """A tuned chain whose every move of theta and f is an importance draw."""
     options = {"n_importance": 1, "latent_move": None, "interweave": False} | options
     elements = elements_of((lgm.PseudoMarginal, options), "counts")
-    elements = [replace(elements[0], together=True)]
+    elements = [replace(elements[0], transported=True)]
     return Chain.start(elements, SeriesOfCounts(), np.random.default_rng(1), 200)
 
 
 @pytest.mark.slow
 def test_a_tuned_chain_bends_its_draws(monkeypatch):
     made = []
-    weighed = Transport.weighed
-    monkeypatch.setattr(Transport, "weighed", lambda self, x: made.append(x) or weighed(self, x))
+    name = "forward_with_squares"
+    right = getattr(Transport, name)
+    monkeypatch.setattr(Transport, name, lambda self, x: made.append(x) or right(self, x))
     chain = tuned()
     made.clear()
     chain.step()
@@ -414,7 +415,7 @@ def error_of_sets(name, rng):
     q, each, rank = proposal.q, proposal.skewness, proposal.q.prior.rank
     xi, h = 1.5 * rng.standard_normal((rank, 4)), 1e-6 * np.eye(rank)
     x = q.center[:, None] + q.posterior.multiply(xi)
-    f, log_slopes, squares = each.weighed(x)
+    f, log_slopes, squares = each.forward_with_squares(x)
     errors = [np.abs(each.backward(f) - x).max()]
     for k, column in enumerate(xi.T):
         ahead, behind = (
@@ -433,7 +434,7 @@ def error_of_sets(name, rng):
 def test_sets_of_elements_have_a_bijection_with_its_slope(name, rng):
     here, proposal = of_sets(name)
     assert isinstance(here.prior, SumPrior)
-    assert proposal.skewness.sets.shape[1] == {"extra zeros": 2, "three": 3}[name]
+    assert proposal.skewness.sets.shape[0] == {"extra zeros": 2, "three": 3}[name]
     assert error_of_sets(name, rng) < 1e-5
 
 

@@ -93,6 +93,18 @@ def _ratio(ours: Row, theirs: Row) -> str:
     return times if float(theirs["R-hat"].rstrip("!")) <= CONVERGED else f"({times})"
 
 
+GROUPS = ("many_groups", "crossed", "correlated_slopes", "correlated_slopes_errors")
+"""Models of `sums` that have groups alone."""
+
+
+def groups(rows: list[Row]) -> str:
+    """Return how many times as fast models of groups are, as the first page says it."""
+    of = {(row["model"], row["sampler"]): row for row in rows}
+    pairs = ((of[name, "default"], of[name, "nutpie"]) for name in GROUPS)
+    ratios = [float(_ratio(*pair)) for pair in pairs]
+    return f"[{min(ratios):.0f} to {max(ratios):.0f} times as fast]"
+
+
 def peers() -> str:
     """Return the rates of the default, nutpie and Stan, a row for each model."""
     lines = [

@@ -187,6 +187,9 @@ def faults(page: Path) -> list[str]:
         for typed in TABLE.findall(text):
             if re.search(r"\d", typed):
                 said.append(f"{name} has a table that no csv made: {typed.splitlines()[1]!r}.")
+    is_said = "times as fast](" in text
+    if is_said and (fast := headline.groups(read(FOLDER / "sums.csv"))) not in text:
+        said.append(f"{name} does not say {fast} of models of groups, as sums.csv does.")
     return said
 
 

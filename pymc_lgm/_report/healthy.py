@@ -7,7 +7,7 @@ two.
 from dataclasses import dataclass
 from math import inf
 
-from pymc_lgm.adaptation import MANY
+from pymc_lgm.adaptation import MOST_DRAWS
 
 __all__ = [
     "CHAINS",
@@ -195,7 +195,7 @@ HEALTHY = (
     ),
     Healthy(
         "n_importance",
-        high=MANY / 2,
+        high=MOST_DRAWS / 2,
         above="Tuning chose the most importance draws: estimates are noisy. It does no harm "
         "if theta_acceptance is healthy.",
     ),

@@ -85,14 +85,14 @@ class Proposal:
         likelihood: SiteLikelihood,
         defensive: float = 0.0,
         *,
-        together: bool = False,
+        transported: bool = False,
     ) -> Proposal:
         """Correct q by the copula of its margins, if it has margins: 37 likelihood evaluations.
 
-        With ``together`` a transport map corrects all components jointly instead, which takes one
+        If ``transported``, a transport map corrects all components jointly instead, which takes one
         factorization per draw.
         """
-        if together:
+        if transported:
             return cls(q, transport(q, likelihood), defensive)
         if q.margins is None:
             return cls(q, None, defensive)
@@ -108,7 +108,7 @@ class Proposal:
         # squares.
         x = self.skewness.backward(f)
         if isinstance(self.skewness, Transport):
-            _, log_slopes, squares = self.skewness.weighed(x)
+            _, log_slopes, squares = self.skewness.forward_with_squares(x)
             return q.log_weights(x, nothing) - squares - log_slopes
         _, log_slopes = self.skewness.forward(x)
         difference, nu = prior.solve(f - x), prior.solve(x - q.mean[:, None])
@@ -132,7 +132,7 @@ class Proposal:
         )
         log_ratio -= half_log_B
         if isinstance(self.skewness, Transport):
-            f, log_slopes, squares = self.skewness.weighed(x.T)
+            f, log_slopes, squares = self.skewness.forward_with_squares(x.T)
             return f, log_ratio - squares - log_slopes
         if self.skewness is None or white is None:
             return x.T, log_ratio

@@ -1,7 +1,8 @@
 r"""Leave-one-out densities p(y_k | y_-k, r, theta) of one draw, f integrated out along a line.
 
 Let observation k read f_i, and let c be a direction with c_i = 1. A draw f is r + c f_i with
-r = f − c f_i, and f_i has been drawn from its law on the line r + c t. So
+r = f − c f_i. Given r, f lies on the line r + c t, where t = f_i has the posterior density
+∝ p(y_k | t) g_k(t). So
 
     p(y_k | y_-k, r, theta) = ∫ p(y_k | t) g_k(t) dt / ∫ g_k(t) dt,
     g_k(t) = N(r + c t; m, K) ∏_{l≠k} p(y_l | r + c t),
@@ -20,6 +21,8 @@ the weights of theta (§2.2), with f integrated out by approximation.
 A group of observations is left out in the same way: y_k is then all of its observations, and t the
 average of the f_i that they read. Again r is independent of t if the posterior of f is normal. If
 y_k depends on f by more than that average, r depends on y_k, and the weights correct it.
+
+The code measures t from the draw: t = 0 is f.
 """
 
 from __future__ import annotations
@@ -40,43 +43,51 @@ __all__ = ["LeftOut", "left_out", "left_out_groups"]
 Index = NDArray[np.intp]
 
 LEVELS = (9, 17, 33, 65, 129)
-"""Chebyshev nodes at which the other observations are evaluated on each line, until it is enough.
+"""Numbers of Chebyshev nodes at which log g_k is evaluated on a line, until its log density is
+stable.
 
-The logarithm of g_k is a quadratic with a small analytic remainder: 17 nodes are enough for most.
-Each level has the nodes of the one before.
+log g_k is a quadratic with a small analytic remainder. With a process of 60 elements, 47 % of the
+lines were stable with 17 nodes for counts, 33 % for labels and 2 % for Student errors. All others
+were with 33, except for 6 % of those with Student errors. The nodes of each level include those of
+the one before.
 """
 
 ENOUGH = 1e-4
 """A line needs no further nodes if its log density changes by less than this from one level to the
-next. The error is that of the finer level: a hundredth of the change, or less."""
+next. Interpolation at Chebyshev nodes converges geometrically, so the remaining error is smaller:
+beside 129 nodes at most 3e-7 for these counts and labels, and 1e-5 with Student errors."""
 
 ROUGH = 1e-2
 """If the log density still changes by more than this at the last level, it is NaN."""
 
 DEEP = 60.0
-"""A line is cut off where its log density is this far below the maximum."""
+"""A line is cut off where its log density, with y_k and without, is this far below the maximum:
+e⁻⁶⁰ is 1e-26."""
 
 REACH = 7.0
-"""Standard deviations of the posterior and of the cavity that a line covers on each side."""
+"""Standard deviations of the posterior and of the cavity g_k that a line covers on each side at
+first. A normal density has 3e-12 of its mass beyond."""
 
 NEEDED = 5.0
-"""A line must cover at least so many standard deviations of what was found on it; otherwise it is
-made longer and integrated again."""
+"""Standard deviations that a line must cover after its integration has measured them; otherwise it
+is made longer and integrated again. A normal density has 6e-7 of its mass beyond."""
 
 WASTE = 4.0
-"""A line that is so many times longer than needed is made shorter and integrated again, since its
-nodes are too far apart."""
+"""A line that is this many times longer than needed is made shorter and integrated again, because
+its nodes are too far apart."""
 
 FEWEST = 101
 MOST = 4001
-"""Points of the trapezoidal rule on a line. Between these, two for each standard deviation of the
-posterior on the line."""
+"""Bounds of the number of points of the trapezoidal rule on a line. Between them, there are two per
+standard deviation of the posterior: for a normal density the error of the rule is then
+2 exp(−8π²), or 1e-34. `FEWEST` is enough for a line of 50 standard deviations."""
 
 ROUNDS = 6
-"""Largest number of times that a line is integrated."""
+"""Largest number of attempts to find the ends of a line, by integration and by cutting off. The
+result of the last is used. Draws of the likelihoods in tests/test_loo.py needed one or two."""
 
 CELLS = 4_000_000
-"""Largest number of elements of an array of rows of f: 32 MB."""
+"""Largest number of elements of an array with rows of f: 32 MB."""
 
 
 class LeftOut(NamedTuple):
@@ -102,9 +113,9 @@ def left_out(
     elements : callable
         Rows of f (N, n) -> the log density of every observation, (N, E).
     which, site : ndarray of int, shape (M,)
-        Observations that are left out, and the f_i that each reads.
+        Observations k that are left out, and the i of the f_i that each reads.
     q : GaussianApproximation
-        q at this theta. It gives the directions, and where the lines begin and end.
+        q at this theta, from which come the directions c and the first ends of the lines.
     f : ndarray, shape (n,)
         A draw from p(f | y, theta).
     uniform : ndarray, shape (M,)
@@ -117,7 +128,8 @@ def left_out(
 
     Notes
     -----
-    O(n²) for the directions, and mostly 17 M rows of the likelihood: O(M E).
+    For a dense process, O(n²) for each f_i that is read; and mostly 17 M to 33 M rows of the
+    likelihood, O(M E).
     """
     lines = _Observations(elements, which, site, q, f)
     log_density, t = _integrated(lines, uniform)
@@ -150,7 +162,8 @@ def left_out_groups(
 
     Notes
     -----
-    O(n²) for the directions, and mostly 120 G rows of the likelihood: O(G E).
+    For a dense process, O(n²) for each group; and mostly 120 G to 140 G rows of the likelihood,
+    O(G E).
     """
     lines = _Groups(elements, which, site, group, q, f)
     log_density, _ = _integrated(lines, np.full(lines.count, 0.5))
@@ -158,7 +171,7 @@ def left_out_groups(
 
 
 def _integrated(lines: _Lines, uniform: Array) -> tuple[Array, Array]:
-    """The log density of each line, and a draw of t without y_k, less the t of the draw f."""
+    """log p(y_k | y_-k, r, theta) of each line, and a draw of t from g_k."""
     low, high = lines.first_guess()
     todo = np.arange(lines.count)
     log_density = np.empty(lines.count)
@@ -185,16 +198,23 @@ def _integrated(lines: _Lines, uniform: Array) -> tuple[Array, Array]:
 
 
 class _Lines:
-    """r + c t for each observation or group, as functions of t less the t of the draw f.
+    """The line f + c t of each observation or group.
 
     Parameters
     ----------
     elements, q, f
         As in `left_out`.
     averages : ndarray, shape (n, J)
-        a of each direction: t = aᵀf, and c = Σ a / aᵀΣa.
-    of : ndarray of int, shape (lines,)
-        The direction of each line.
+        a of each direction: t is aᵀf less that of the draw, and c = Σ a / aᵀΣa.
+    direction : ndarray of int, shape (lines,)
+        The column of ``averages`` of each line: several observations may read one f_i.
+
+    Attributes
+    ----------
+    count : int
+        Number of lines.
+    base : ndarray, shape (E,)
+        The log density of every observation at the draw f.
     """
 
     def __init__(
@@ -203,16 +223,17 @@ class _Lines:
         q: GaussianApproximation,
         f: Array,
         averages: Array,
-        of: Index,
+        direction: Index,
     ):
         self._elements = elements
         self._f = f
         self._q = q
-        self._of = of
-        self.count = of.size
+        self._direction = direction
+        self.count = direction.size
         sigma = q.posterior.covariance_times(averages)
         self._variance = np.einsum("ij,ij->j", averages, sigma)
-        # K⁻¹ Σ = I − W Σ: no inverse of K, which may be singular.
+        # Along a line −log N(f + c t; m, K) is slope t + ½ curvature t², up to a constant, with
+        # slope cᵀK⁻¹z and curvature cᵀK⁻¹c. K may be singular, so K⁻¹Σ is computed as I − W Σ.
         z = f - q.mean
         W_sigma = q.posterior.precision_times(sigma)
         square = np.einsum("ij,ij->j", sigma, W_sigma)
@@ -223,13 +244,14 @@ class _Lines:
         self.base = elements(f[None])[0]
 
     def first_guess(self) -> tuple[Array, Array]:
-        """Where the lines begin and end, with the cavities under q."""
-        variance = self._variance[self._of]
-        center = self._center[self._of]
+        """Where the lines begin and end, if q and the cavities q(t) / p(y_k | t) are normal."""
+        variance = self._variance[self._direction]
+        center = self._center[self._direction]
         deviation = np.sqrt(variance)
-        h = 0.1 * deviation
+        h = 0.1 * deviation  # a step of differences
         below, at, above = self._near_center(h)
         slope, curvature = (above - below) / (2.0 * h), (2.0 * at - above - below) / h**2
+        # The variance of a cavity is at most a thousand times that of q.
         curvature = np.where(np.isfinite(curvature), np.clip(curvature, 0.0, 0.999 / variance), 0.0)
         slope = np.where(np.isfinite(slope), slope, 0.0)
         precision = 1.0 / variance - curvature
@@ -238,7 +260,7 @@ class _Lines:
         return low, np.maximum(mean + REACH * scale, center + REACH * deviation)
 
     def _near_center(self, h: Array) -> Array:
-        """log p(y_k | t) at the center of q, less h, at it, and plus h: (3, lines)."""
+        """log p(y_k | t) at t − h, t and t + h, where t is that of q's center: (3, lines)."""
         raise NotImplementedError(f"{type(self).__name__} must say what y_k is.")
 
     def _own(self, lines: Index, t: Array) -> Array:
@@ -252,40 +274,40 @@ class _Lines:
     def on_grid(
         self, lines: Index, low: Array, high: Array
     ) -> tuple[Array, Array, Array, Array, Array]:
-        """t less that of f, log g_k and log p(y_k | t), (points, lines), and the lines' ends.
+        """t, log g_k and log p(y_k | t) on a grid, (points, lines), and the lines' ends.
 
-        NaN if 129 nodes are not enough.
+        log g_k is NaN if 129 nodes are not enough.
         """
         low, high, others = self._trimmed(lines, low, high)
-        width = (high - low) / np.sqrt(self._variance[self._of[lines]])
+        width = (high - low) / np.sqrt(self._variance[self._direction[lines]])
         points = int(np.clip(2.0 * width.max(), FEWEST, MOST))
         middle, half = 0.5 * (low + high), 0.5 * (high - low)
         t = middle + half * np.linspace(-1.0, 1.0, points)[:, None]
         own = self._own(lines, t)
-        left = np.arange(lines.size)
+        unstable = np.arange(lines.size)
         log_g = _chebyshev(LEVELS[0], points)[1] @ others
         density = _log_sum(log_g + own) - _log_sum(log_g)
         change = np.full(lines.size, np.inf)
         for level in LEVELS[1:]:
             nodes, to_grid = _chebyshev(level, points)
-            finer = np.empty((level, left.size))
+            finer = np.empty((level, unstable.size))
             finer[::2] = others
-            at = middle[left] + half[left] * nodes[1::2, None]
-            finer[1::2] = self._others(lines[left], at)
-            log_g[:, left] = to_grid @ finer
-            again = _log_sum(log_g[:, left] + own[:, left]) - _log_sum(log_g[:, left])
-            change[left] = np.abs(again - density)
-            is_open = ~(change[left] <= ENOUGH)
-            left, others, density = left[is_open], finer[:, is_open], again[is_open]
-            if not left.size:
+            at = middle[unstable] + half[unstable] * nodes[1::2, None]
+            finer[1::2] = self._others(lines[unstable], at)
+            log_g[:, unstable] = to_grid @ finer
+            again = _log_sum(log_g[:, unstable] + own[:, unstable]) - _log_sum(log_g[:, unstable])
+            change[unstable] = np.abs(again - density)
+            is_open = ~(change[unstable] <= ENOUGH)
+            unstable, others, density = unstable[is_open], finer[:, is_open], again[is_open]
+            if not unstable.size:
                 break
         log_g[:, ~(change <= ROUGH)] = np.nan
         return t, log_g, own, low, high
 
     def _trimmed(self, lines: Index, low: Array, high: Array) -> tuple[Array, Array, Array]:
-        """Ends between which the densities are, and log g_k at the first nodes there.
+        """Cut off what is `DEEP`; return the ends, and log g_k at the nodes of the first level.
 
-        If a line begins or ends 1e10 nats below the maximum, a polynomial would be wrong
+        If log g_k were 1e10 nats below the maximum at an end, the polynomial would be wrong
         everywhere.
         """
         low, high = low.copy(), high.copy()
@@ -298,7 +320,7 @@ class _Lines:
             others[:, todo] = self._others(lines[todo], t)
             log_g = np.where(np.isfinite(others[:, todo]), others[:, todo], -np.inf)
             both = log_g + self._own(lines[todo], t)
-            # If a density is 0 everywhere, the comparison with NaN is false: not deep.
+            # If a density is 0 everywhere, −inf is compared with −inf: nothing is deep.
             is_deep = (log_g < log_g.max(axis=0) - DEEP) & ~(both >= both.max(axis=0) - DEEP)
             first = np.maximum(np.argmin(is_deep, axis=0) - 1, 0)
             last = nodes.size - np.maximum(np.argmin(is_deep[::-1], axis=0), 1)
@@ -312,20 +334,20 @@ class _Lines:
             others[:, todo] = self._others(lines[todo], middle + half * nodes)
         return low, high, others[::-1]
 
-    def _others(self, lines: Index, at: Array) -> Array:
-        """log g_k at t less that of f, (nodes, lines), up to a constant."""
-        out = np.empty(at.shape)
+    def _others(self, lines: Index, t: Array) -> Array:
+        """log g_k at t, (nodes, lines), up to a constant."""
+        out = np.empty(t.shape)
         wide = max(self._f.size, self.base.size)
-        block = max(1, CELLS // (at.shape[0] * wide))
+        block = max(1, CELLS // (t.shape[0] * wide))
         for begin in range(0, lines.size, block):
             part = slice(begin, begin + block)
             k = lines[part]
-            j, tau = self._of[k], at[:, part].T
-            rows = self._f + self._c[j][:, None, :] * tau[:, :, None]
+            j, along = self._direction[k], t[:, part].T
+            rows = self._f + self._c[j][:, None, :] * along[:, :, None]
             values = self._elements(rows.reshape(-1, self._f.size)) - self.base
-            values = values.reshape(k.size, at.shape[0], -1)
+            values = values.reshape(k.size, t.shape[0], -1)
             self._leave_out(values, k)
-            prior = -tau * (self._slope[j][:, None] + 0.5 * self._curvature[j][:, None] * tau)
+            prior = -along * (self._slope[j][:, None] + 0.5 * self._curvature[j][:, None] * along)
             out[:, part] = (values.sum(axis=2) + prior).T
         return out
 
@@ -343,13 +365,13 @@ class _Observations(_Lines):
     ):
         self._which = which
         self._site = site
-        sites, of = np.unique(site, return_inverse=True)
+        sites, direction = np.unique(site, return_inverse=True)
         units = np.zeros((f.size, sites.size), order="F")
         units[sites, np.arange(sites.size)] = 1.0
-        super().__init__(elements, q, f, units, of)
+        super().__init__(elements, q, f, units, direction)
 
     def _near_center(self, h: Array) -> Array:
-        # Each observation's own site, by differences: an f_i may have many.
+        # Not the site of q at f_i, which is that of all observations that read f_i.
         step = np.zeros(self._f.size)
         step[self._site] = h
         rows = self._q.center + np.outer([-1.0, 0.0, 1.0], step)
@@ -359,7 +381,7 @@ class _Observations(_Lines):
         values[np.arange(lines.size), :, self._which[lines]] = 0.0
 
     def _own(self, lines: Index, t: Array) -> Array:
-        """log p(y_k | f_i + t), (G, lines): a row has a t for every f_i."""
+        """log p(y_k | f_i + t), (points, lines): a row of f has another t for each f_i."""
         out = np.empty(t.shape)
         block = max(1, CELLS // max(self._f.size, self.base.size))
         left = np.arange(lines.size)
@@ -373,7 +395,7 @@ class _Observations(_Lines):
                 rows[:, sites] += t[part][:, now]
                 out[part, now] = self._elements(rows)[:, self._which[lines[now]]]
             left = np.delete(left, first)
-        return np.where(out < np.inf, out, -np.inf)
+        return _zero_if_undefined(out)
 
 
 class _Groups(_Lines):
@@ -403,7 +425,7 @@ class _Groups(_Lines):
 
     def _own(self, lines: Index, t: Array) -> Array:
         out = self._at(lines, self._f, t)
-        return np.where(out < np.inf, out, -np.inf)
+        return _zero_if_undefined(out)
 
     def _at(self, lines: Index, center: Array, t: Array) -> Array:
         """Sums of the log densities of a group at center + c t, (points, lines)."""
@@ -420,7 +442,7 @@ class _Groups(_Lines):
 
 @lru_cache(maxsize=16)
 def _chebyshev(nodes: int, points: int) -> tuple[Array, Array]:
-    """Nodes in [−1, 1], and what takes values there to values at equidistant points."""
+    """Nodes from 1 to −1, and the matrix from values there to values at equidistant points."""
     vandermonde = np.polynomial.chebyshev.chebvander
     x = np.cos(np.pi * np.arange(nodes) / (nodes - 1))
     ends = np.ones(nodes)
@@ -431,15 +453,20 @@ def _chebyshev(nodes: int, points: int) -> tuple[Array, Array]:
     return x, result
 
 
+def _zero_if_undefined(log_density: Array) -> Array:
+    """−inf instead of NaN and +inf, to which a likelihood may overflow far from the draw."""
+    return np.where(log_density < np.inf, log_density, -np.inf)
+
+
 def _log_sum(values: Array) -> Array:
-    """log Σ exp of columns."""
+    """log Σ exp of each column."""
     top = values.max(axis=0)
     result: Array = top + np.log(np.exp(values - top).sum(axis=0))
     return result
 
 
 def _moments(t: Array, log_density: Array) -> tuple[Array, Array]:
-    """Mean and standard deviation of t, of each column."""
+    """Mean and standard deviation of t under the density of each column."""
     weight = np.exp(log_density - log_density.max(axis=0))
     weight /= weight.sum(axis=0)
     mean = (weight * t).sum(axis=0)
@@ -447,14 +474,14 @@ def _moments(t: Array, log_density: Array) -> tuple[Array, Array]:
 
 
 def _ends(cavity: tuple[Array, Array], posterior: tuple[Array, Array]) -> tuple[Array, Array]:
-    """`NEEDED` standard deviations below and above both means."""
+    """From `NEEDED` standard deviations below both means to as many above both."""
     low = np.minimum(*(mean - NEEDED * deviation for mean, deviation in (cavity, posterior)))
     high = np.maximum(*(mean + NEEDED * deviation for mean, deviation in (cavity, posterior)))
     return low, high
 
 
 def _drawn(t: Array, log_density: Array, uniform: Array) -> Array:
-    """Draws of t from densities on a grid, by their distribution functions."""
+    """Draws of t from densities on a grid, by inverse distribution functions."""
     weight = np.exp(log_density - log_density.max(axis=0))
     total = np.cumsum(0.5 * (weight[1:] + weight[:-1]), axis=0)
     total = np.vstack([np.zeros(t.shape[1]), total])

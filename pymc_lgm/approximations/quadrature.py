@@ -7,11 +7,14 @@ import math
 from functools import lru_cache
 from itertools import combinations, product
 
+import numba
 import numpy as np
+
+from numpy.typing import NDArray
 
 from pymc_lgm.linalg import Array
 
-__all__ = ["nodes_of_sets", "normal_rule", "product_rule"]
+__all__ = ["at_nodes", "nodes_of_sets", "normal_rule", "product_rule"]
 
 PER_AXIS = {1: 32, 2: 9, 3: 6, 4: 4}
 """Gauss-Hermite nodes per axis, by the size of a set. More change the bound by less than 0.001."""
@@ -81,3 +84,28 @@ def nodes_of_sets(s: int, sets: int = 1) -> tuple[Array, Array]:
     nodes = np.concatenate([np.zeros((1, s)), identity, -identity, pairs])
     alone = [1.0 + (s * s - 7.0 * s) / 18.0, *[(4.0 - s) / 18.0] * (2 * s)]
     return nodes, np.array(alone + [1.0 / 36.0] * len(pairs))
+
+
+@numba.njit(cache=True)
+def at_nodes(center: Array, sets: NDArray[np.intp], C: Array, nodes: Array) -> Array:
+    """f̂ + C_g x_k of all sets at once, shape (Q, n).
+
+    Parameters
+    ----------
+    center : ndarray, shape (n,)
+    sets : ndarray of int, shape (G, s)
+        Padded with −1.
+    C : ndarray, shape (G, s, s)
+    nodes : ndarray, shape (Q, s)
+    """
+    (G, s), Q = sets.shape, len(nodes)
+    out = np.empty((Q, center.size))
+    for k in range(Q):
+        for g in range(G):
+            for i in range(s):
+                if sets[g, i] >= 0:
+                    value = center[sets[g, i]]
+                    for a in range(s):
+                        value += C[g, i, a] * nodes[k, a]
+                    out[k, sets[g, i]] = value
+    return out

@@ -180,7 +180,7 @@ class WarmSearch:
             start = self.line(prior.theta).without_effects(likelihood.effects)
         return self.search(likelihood, prior, start=start, tolerance=self.tolerance)
 
-    def along(self, line: SitesLine | None) -> WarmSearch:
+    def with_line(self, line: SitesLine | None) -> WarmSearch:
         """The same search with another linear model; ``None`` restores its default start."""
         return self if line is self.line else WarmSearch(self.search, self.tolerance, line)
 
@@ -195,11 +195,11 @@ class Recall:
     def __call__(self, likelihood: SiteLikelihood, prior: Prior) -> GaussianApproximation | None:
         """Use the sites predicted at the prior's theta."""
         if self.line is None:
-            raise ValueError("There is no linear model of the sites yet. Set one by along(line).")
+            raise ValueError("There is no linear model of the sites yet: set one by with_line.")
         start = self.line(prior.theta).without_effects(likelihood.effects)
         return recall(likelihood, prior, start=start, search=self.search)
 
-    def along(self, line: SitesLine | None) -> Recall:
+    def with_line(self, line: SitesLine | None) -> Recall:
         """The same search with another linear model."""
         return self if line is self.line else Recall(self.search, line)
 

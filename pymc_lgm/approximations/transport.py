@@ -2,7 +2,8 @@
 
 A Gaussian q ignores the third derivatives of ℓ. A `Copula` corrects each element alone. In a long
 series of dependent elements the gain is lost, because the prior penalizes such moves. The map here
-propagates the correction of each element to the others through Σ. A draw x ~ N(0, Σ) goes to
+propagates the correction of each element to the others through Σ. A deviation x ~ N(0, Σ) of a draw
+of q from its center f̂ goes to
 
     f = f̂ + x + Σ h(x),   h(x) = Σ_k t_k [ρ(y_k) − E ρ(y_k)] b_k,   y_k = b_kᵀ x ~ N(0, 1),
     ρ(y) = c² log cosh(y/c),   ρ'(y) = c tanh(y/c).
@@ -35,11 +36,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pymc_lgm.approximations.gaussian import GaussianApproximation, SiteLikelihood
-from pymc_lgm.approximations.quadrature import product_rule
+from pymc_lgm.approximations.quadrature import at_nodes, product_rule
 from pymc_lgm.approximations.variational import floored
 from pymc_lgm.compile.loops.elementary import exp, log1p
 from pymc_lgm.gaussian import Prior
-from pymc_lgm.gaussian.sites import Precision, SiteBlocks, scattered
+from pymc_lgm.gaussian.sites import Precision, SiteBlocks, roots
 from pymc_lgm.linalg import Array
 
 __all__ = ["LARGEST_SET", "Transport", "directions", "transport"]
@@ -62,8 +63,8 @@ NODES = 4
 """Gauss-Hermite nodes per axis for T. They are exact if ℓ is a polynomial of degree four."""
 
 STEPS = 100
-"""Most steps of Newton's method. On series of 500 counts and of 500 returns 4 to 6 sufficed for
-draws at 3 sd."""
+"""Largest number of steps of Newton's method. On series of 500 counts and of 500 returns 4 to 6
+sufficed for draws at 3 sd."""
 
 SHORTEST = 1e-6
 """Smallest share of a step that is tried: 20 halvings, which only rounding errors ask for."""
@@ -120,17 +121,19 @@ def _rule(s: int) -> tuple[Array, Array]:
 
 @dataclass(frozen=True, eq=False)
 class Transport:
-    """A bijection from draws x of q to f, with the interface of `Copula`.
+    """A bijection from draws x of q, which include its center here, to f.
+
+    It has the interface of `Copula`, and `forward_with_squares`.
 
     Attributes
     ----------
     q : GaussianApproximation
-    sets : ndarray of int, shape (G, s)
+    sets : ndarray of int, shape (s, G)
         The elements of f that each observation reads, padded with −1.
-    b : ndarray, shape (G, K, s)
-        The directions of each set.
-    t : ndarray, shape (G, K)
-        Strengths of the correction.
+    b : ndarray, shape (K, s, G)
+        The directions of each set; 0 where it is padded.
+    t : ndarray, shape (K, G)
+        The strength of the correction in each direction.
     bound : float
         c.
     """
@@ -143,29 +146,30 @@ class Transport:
 
     def forward(self, x: Array) -> tuple[Array, Array]:
         """f of columns x, shape (n, N), and log |∂x/∂f| of each column, shape (N,)."""
-        f, log_slopes, _ = self.weighed(x)
+        f, log_slopes, _ = self.forward_with_squares(x)
         return f, log_slopes
 
-    def weighed(self, x: Array) -> tuple[Array, Array, Array]:
-        """`forward`, and the change of −log N(f; m, K) from x to f, each (N,).
+    def forward_with_squares(self, x: Array) -> tuple[Array, Array, Array]:
+        """`forward`, and −log N(f; m, K) + log N(x; m, K), each (N,).
 
-        With g = f − x = Σ h it is gᵀ K⁻¹ (x − m + ½ g), and K⁻¹ g = h − W g, since Σ⁻¹ = K⁻¹ + W.
-        So no root of K is needed. If K is singular, K⁻¹ g is one of the vectors that K maps to g.
+        With g = f − x = Σ h this difference is gᵀ K⁻¹ (x − m + ½ g), and K⁻¹ g = h − W g, since
+        Σ⁻¹ = K⁻¹ + W. So no root of K is needed. If K is singular, K⁻¹ g is one of the vectors that
+        K maps to g.
         """
         q = self.q
-        h, growth = self._correction(np.ascontiguousarray((x - q.center[:, None]).T))
+        h, hessian = self._correction(np.ascontiguousarray((x - q.center[:, None]).T))
         g = q.posterior.covariance_times(h.T)
         middle = x - q.mean[:, None] + 0.5 * g
         squares = np.einsum("ij,ij->j", middle, h.T - q.posterior.precision_times(g))
-        return x + g, np.array([self._log_slope(each) for each in growth]), squares
+        return x + g, np.array([self._log_slope(each) for each in hessian]), squares
 
     def backward(self, f: Array) -> Array:
         """x of columns f, each by Newton's method for a convex function."""
         return np.stack([self._backward(column) for column in f.T], axis=1)
 
-    def _log_slope(self, growth: Array) -> float:
-        """log|Σ⁻¹| − log|Σ⁻¹ + ∂h/∂x|, in which log|K| cancels."""
-        updated = self.q.prior.condition(_plus(self.q.precision, growth))
+    def _log_slope(self, hessian: Array) -> float:
+        """log |∂x/∂f| = log|Σ⁻¹| − log|Σ⁻¹ + ∂h/∂x|, in which log|K| cancels."""
+        updated = self.q.prior.condition(_plus(self.q.precision, hessian))
         if updated is None:
             return np.nan
         return self.q.posterior.log_determinant - updated.log_determinant
@@ -173,36 +177,37 @@ class Transport:
     def _correction(self, rows: Array) -> tuple[Array, Array]:
         """h (N, n) and the blocks of ∂h/∂x (N, G, s, s) at rows x."""
         middle = _middle(self.bound)
-        h, growth = _corrections(rows, self.sets, self.b, self.t, self.bound, middle)
-        return h, growth
+        h, hessian = _corrections(rows, self.sets, self.b, self.t, self.bound, middle)
+        return h, hessian
 
     def _backward(self, f: Array) -> Array:
-        """Solve x + Σ h(x) = f, the root of the gradient Σ⁻¹ (x − d) + h with d = f − f̂."""
+        """Solve f̂ + x + Σ h(x) = f: Σ⁻¹ (x − d) + h(x) = 0 with d = f − f̂, a gradient."""
         q = self.q
         d = f - q.center
 
-        def slope(x: Array) -> tuple[Array, Array]:
-            h, growth = self._correction(x[None])
-            away = x - d
-            return q.prior.inverse_times(away) + q.posterior.precision_times(away) + h[0], growth[0]
+        def gradient_at(x: Array) -> tuple[Array, Array]:
+            h, hessian = self._correction(x[None])
+            moved = x - d
+            of_q = q.prior.inverse_times(moved) + q.posterior.precision_times(moved)
+            return of_q + h[0], hessian[0]
 
         x = d
-        left, growth = slope(x)
+        gradient, hessian = gradient_at(x)
         updated = None
         for _ in range(STEPS):
             if updated is None:
-                updated = q.prior.condition(_plus(q.precision, growth))
+                updated = q.prior.condition(_plus(q.precision, hessian))
             if updated is None:
                 break
-            step = updated.covariance_times(left)
-            # The function is convex, so its slope along the step must shrink.
-            along = abs(float(step @ left))
+            step = updated.covariance_times(gradient)
+            # The function is convex, so its derivative along the step must shrink.
+            along = abs(float(step @ gradient))
             share = 1.0
-            new, growth = slope(x - step)
+            new, hessian = gradient_at(x - step)
             while not abs(float(step @ new)) <= along and share > SHORTEST:
                 share *= 0.5
-                new, growth = slope(x - share * step)
-            x, left = x - share * step, new
+                new, hessian = gradient_at(x - share * step)
+            x, gradient = x - share * step, new
             square = updated.inv_quad_form(step)
             if share == 1.0 and square < CLOSE**2:
                 break
@@ -212,11 +217,11 @@ class Transport:
         return result
 
 
-def _plus(W: Precision, growth: Array) -> Precision:
-    """W plus the blocks of a second derivative, (G, s, s)."""
+def _plus(W: Precision, hessian: Array) -> Precision:
+    """W plus the blocks of a Hessian, (G, s, s)."""
     if isinstance(W, SiteBlocks):
-        return SiteBlocks(W.sets, W.values + growth)
-    return W + growth[:, 0, 0]
+        return SiteBlocks(W.sets, W.values + hessian)
+    return W + hessian[:, 0, 0]
 
 
 @lru_cache
@@ -230,41 +235,55 @@ def _middle(bound: float) -> float:
 def _corrections(
     rows: Array, sets: NDArray[np.intp], b: Array, t: Array, bound: float, middle: float
 ) -> tuple[Array, Array]:
-    """h and ∂h/∂x at each row x."""
-    (G, K, s), N = b.shape, len(rows)
-    h, growth = np.zeros_like(rows), np.zeros((N, G, s, s))
+    """h (N, n) and ∂h/∂x (N, G, s, s) at rows x; shapes (s, G), (K, s, G) and (K, G).
+
+    The sets are the last axis, so that the compiler vectorizes the loops over them.
+    """
+    (K, s, G), (N, n) = b.shape, rows.shape
+    out, hessian = np.zeros((N, n)), np.empty((N, G, s, s))
+    x, h, slopes = np.empty((s, G)), np.empty((s, G)), np.empty((s, s, G))
     y, rho, slope = np.empty(G), np.empty(G), np.empty(G)
-    log_2 = math.log(2.0)
+    log_2, per_bound, square = math.log(2.0), 1.0 / bound, bound * bound
     for row in range(N):
-        x = rows[row]
+        for i in range(s):
+            for g in range(G):
+                x[i, g] = rows[row, sets[i, g]] if sets[i, g] >= 0 else 0.0
+        h[:] = 0.0
+        slopes[:] = 0.0
         for k in range(K):
+            y[:] = 0.0
+            for i in range(s):
+                for g in range(G):
+                    y[g] += b[k, i, g] * x[i, g]
             for g in range(G):
-                y[g] = 0.0
-                for i in range(s):
-                    if sets[g, i] >= 0:
-                        y[g] += b[g, k, i] * x[sets[g, i]]
-            for g in range(G):
-                a = abs(y[g]) / bound
+                a = abs(y[g]) * per_bound
                 small = exp(-2.0 * a)
-                rho[g] = bound**2 * (a + log1p(small) - log_2)
-                slope[g] = math.copysign(bound * (1.0 - small) / (1.0 + small), y[g])
+                tanh = (1.0 - small) / (1.0 + small)
+                rho[g] = t[k, g] * (square * (a + log1p(small) - log_2) - middle)
+                slope[g] = t[k, g] * bound * (tanh if y[g] >= 0.0 else -tanh)
+            for i in range(s):
+                for g in range(G):
+                    h[i, g] += b[k, i, g] * rho[g]
+                for j in range(i + 1):
+                    for g in range(G):
+                        slopes[i, j, g] += b[k, i, g] * b[k, j, g] * slope[g]
+        for i in range(s):
             for g in range(G):
-                for i in range(s):
-                    if sets[g, i] >= 0:
-                        of_i = t[g, k] * b[g, k, i]
-                        h[row, sets[g, i]] += of_i * (rho[g] - middle)
-                        for j in range(s):
-                            if sets[g, j] >= 0:
-                                growth[row, g, i, j] += of_i * slope[g] * b[g, k, j]
-    return h, growth
+                if sets[i, g] >= 0:
+                    out[row, sets[i, g]] = h[i, g]
+            for j in range(i + 1):
+                for g in range(G):
+                    hessian[row, g, i, j] = slopes[i, j, g]
+                    hessian[row, g, j, i] = slopes[i, j, g]
+    return out, hessian
 
 
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")
 def transport(q: GaussianApproximation, likelihood: SiteLikelihood) -> Transport | None:
     """Fit the transport map by evaluations of ℓ: 4, or 16 and 64 for sets of two and three.
 
-    Any t makes a bijection if c is small enough. If q has margins, their variances Σ_ii are used,
-    and P⁻¹ is not computed: they are predicted, or those of a search.
+    Any t makes a bijection if c is small enough. If q has margins, Σ_ii is taken from them, whether
+    they are predicted or those of a search, so that Σ need not be computed.
 
     Returns
     -------
@@ -275,21 +294,21 @@ def transport(q: GaussianApproximation, likelihood: SiteLikelihood) -> Transport
     W = q.precision
     if isinstance(W, SiteBlocks):
         sets = W.sets
-        C, inverse = _roots(q.posterior.site_covariances)
+        C, inverse = roots(q.posterior.site_covariances)
     else:
         sets = np.arange(q.center.size)[:, None]
         variances = q.posterior.variances if q.margins is None else q.margins.variances
         C = np.sqrt(variances)[:, None, None]
         inverse = 1.0 / C
     nodes, to_strengths = _rule(sets.shape[1])
-    points = q.center + scattered(sets, C @ nodes.T, q.center.size).T
-    t = floored(likelihood.sites(np.ascontiguousarray(points))).T @ to_strengths
+    t = floored(likelihood.sites(at_nodes(q.center, sets, C, nodes))).T @ to_strengths
     if not (np.isfinite(t).all() and t.any()):
         return None
-    b = directions(sets.shape[1]) @ inverse
-    weighted = np.abs(t)[:, :, None] * b
-    lowest = -np.einsum("gki,gkj->gij", weighted, b)
-    lowest[(sets[:, :, None] < 0) | (sets[:, None, :] < 0)] = 0.0
+    u, across = directions(sets.shape[1]), np.moveaxis(inverse, 0, -1)
+    b = (u @ across.reshape(u.shape[1], -1)).reshape(len(u), *across.shape[1:])
+    sets, t = np.ascontiguousarray(sets.T), np.ascontiguousarray(t.T)
+    b[:, sets < 0] = 0.0
+    lowest = -np.einsum("kg,kig,kjg->gij", np.abs(t), b, b)
     for bound in BOUNDS:
         if _is_convex(q.prior, _plus(W, bound * lowest)):
             return Transport(q, sets, b, t, bound)
@@ -300,25 +319,6 @@ def _is_convex(prior: Prior, W: Precision) -> bool:
     """Whether K⁻¹ + W is positive definite; a factorization, unless W is so by itself."""
     alone = _are_positive(W.values) if isinstance(W, SiteBlocks) else W.min() >= 0.0
     return bool(alone) or prior.condition(W) is not None
-
-
-@numba.njit(cache=True, error_model="numpy")
-def _roots(V: Array) -> tuple[Array, Array]:
-    """Cholesky factors C of blocks (G, s, s) and their inverses; NaN if a block has none."""
-    (G, s, _), C, inverse = V.shape, np.zeros_like(V), np.zeros_like(V)
-    for g in range(G):
-        for i in range(s):
-            for j in range(i + 1):
-                rest = V[g, i, j]
-                for k in range(j):
-                    rest -= C[g, i, k] * C[g, j, k]
-                C[g, i, j] = math.sqrt(rest) if i == j else rest / C[g, j, j]
-            for j in range(i + 1):
-                rest = 1.0 if i == j else 0.0
-                for k in range(j, i):
-                    rest -= C[g, i, k] * inverse[g, k, j]
-                inverse[g, i, j] = rest / C[g, i, i]
-    return C, inverse
 
 
 @numba.njit(cache=True, error_model="numpy")

@@ -8,9 +8,12 @@ W x and W^½ x.
 
 from __future__ import annotations
 
+import math
+
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numba
 import numpy as np
 
 from numpy.typing import NDArray
@@ -22,12 +25,16 @@ __all__ = [
     "Diagonal",
     "Precision",
     "SiteBlocks",
+    "congruent",
     "diagonal",
+    "eigenvalues",
     "gathered",
     "is_finite",
     "lerp",
     "nonnegative",
     "rooted",
+    "roots",
+    "scattered",
 ]
 
 SINGULAR = 1e-6
@@ -80,9 +87,10 @@ class SiteBlocks:
         return replace(self, values=self._root)._through(x)
 
     def _through(self, x: Array) -> Array:
-        columns = x if x.ndim == 2 else x[:, None]
-        blocks = self.values @ gathered(self.sets, columns)
-        return scattered(self.sets, blocks, len(x)).reshape(x.shape)
+        columns = np.ascontiguousarray(x).reshape(len(x), -1)
+        out = np.empty(columns.shape)
+        _times(np.ascontiguousarray(self.sets), np.ascontiguousarray(self.values), columns, out)
+        return out.reshape(x.shape)
 
     def like(self, values: Array) -> SiteBlocks:
         """Blocks of this kind with these values, or values near them."""
@@ -135,7 +143,9 @@ class SiteBlocks:
 
     def diagonal(self, blocks: Array) -> Array:
         """The diagonal of an n × n array from its blocks on the sets, shape (n,)."""
-        return scattered(self.sets, np.einsum("gii->gi", blocks), self.n)
+        out = np.empty(self.n)
+        _scatter_diagonals(np.ascontiguousarray(self.sets), np.ascontiguousarray(blocks), out)
+        return out
 
     @cached_property
     def filling(self) -> NDArray[np.bool_]:
@@ -213,27 +223,109 @@ def is_finite(W: Precision) -> bool:
 
 def gathered(sets: NDArray[np.intp], x: Array) -> Array:
     """Elements of a vector or rows of columns by set, (G, s) or (G, s, N), padded with 0."""
-    rows: Array
-    if _consecutive(sets, len(x)):
-        rows = x.reshape(*sets.shape, *x.shape[1:])
-    else:
-        # Row −1 is the last one, which is 0.
-        rows = np.concatenate([x, np.zeros((1, *x.shape[1:]))])[sets]
-    return rows
+    columns = np.ascontiguousarray(x).reshape(len(x), -1)
+    rows = np.zeros((*sets.shape, columns.shape[1]))
+    _gather(np.ascontiguousarray(sets), columns, rows)
+    return rows.reshape(*sets.shape, *x.shape[1:])
 
 
 def scattered(sets: NDArray[np.intp], by_set: Array, n: int) -> Array:
     """The inverse of `gathered`."""
-    if _consecutive(sets, n):
-        return by_set.reshape(n, *by_set.shape[2:])
-    out = np.empty((n + 1, *by_set.shape[2:]))
-    out[sets] = by_set
-    return out[:-1]
+    rows = np.ascontiguousarray(by_set).reshape(*sets.shape, -1)
+    columns = np.empty((n, rows.shape[2]))
+    _scatter(np.ascontiguousarray(sets), rows, columns)
+    return columns.reshape(n, *by_set.shape[2:])
 
 
-def _consecutive(sets: NDArray[np.intp], n: int) -> bool:
-    """Whether the sets are consecutive elements of f, which saves copies."""
-    return sets.size == n and np.array_equal(sets.ravel(), np.arange(n))
+@numba.njit(cache=True)
+def _gather(sets: NDArray[np.intp], columns: Array, rows: Array) -> None:
+    for g in range(sets.shape[0]):
+        for i in range(sets.shape[1]):
+            if sets[g, i] >= 0:
+                for c in range(columns.shape[1]):
+                    rows[g, i, c] = columns[sets[g, i], c]
+
+
+@numba.njit(cache=True)
+def _scatter(sets: NDArray[np.intp], rows: Array, columns: Array) -> None:
+    for g in range(sets.shape[0]):
+        for i in range(sets.shape[1]):
+            if sets[g, i] >= 0:
+                for c in range(columns.shape[1]):
+                    columns[sets[g, i], c] = rows[g, i, c]
+
+
+@numba.njit(cache=True)
+def _times(sets: NDArray[np.intp], blocks: Array, columns: Array, out: Array) -> None:
+    (G, s), N = sets.shape, columns.shape[1]
+    for g in range(G):
+        for i in range(s):
+            if sets[g, i] >= 0:
+                row = out[sets[g, i]]
+                row[:] = 0.0
+                for j in range(s):
+                    if sets[g, j] >= 0:
+                        for c in range(N):
+                            row[c] += blocks[g, i, j] * columns[sets[g, j], c]
+
+
+@numba.njit(cache=True)
+def _scatter_diagonals(sets: NDArray[np.intp], blocks: Array, out: Array) -> None:
+    for g in range(sets.shape[0]):
+        for i in range(sets.shape[1]):
+            if sets[g, i] >= 0:
+                out[sets[g, i]] = blocks[g, i, i]
+
+
+# Stacks of small matrices
+
+
+@numba.njit(cache=True, error_model="numpy")
+def roots(V: Array) -> tuple[Array, Array]:
+    """Cholesky factors C of blocks (G, s, s) and their inverses; NaN if a block has none."""
+    (G, s, _), C, inverse = V.shape, np.zeros_like(V), np.zeros_like(V)
+    for g in range(G):
+        for i in range(s):
+            for j in range(i + 1):
+                rest = V[g, i, j]
+                for k in range(j):
+                    rest -= C[g, i, k] * C[g, j, k]
+                C[g, i, j] = math.sqrt(rest) if i == j else rest / C[g, j, j]
+            for j in range(i + 1):
+                rest = 1.0 if i == j else 0.0
+                for k in range(j, i):
+                    rest -= C[g, i, k] * inverse[g, k, j]
+                inverse[g, i, j] = rest / C[g, i, i]
+    return C, inverse
+
+
+def eigenvalues(M: Array) -> Array:
+    """Eigenvalues of symmetric blocks (G, s, s), shape (G, s)."""
+    if M.shape[1] == 2:
+        middle, half = 0.5 * (M[:, 0, 0] + M[:, 1, 1]), 0.5 * (M[:, 0, 0] - M[:, 1, 1])
+        distance = np.hypot(half, M[:, 0, 1])
+        return np.stack([middle - distance, middle + distance], axis=1)
+    result: Array = np.linalg.eigvalsh(M)
+    return result
+
+
+@numba.njit(cache=True)
+def congruent(C: Array, M: Array) -> Array:
+    """C_gᵀ M_g C_g of symmetric M_g, for stacks (G, s, s)."""
+    (G, s, _), out, row = C.shape, np.empty_like(C), np.empty(C.shape[1])
+    for g in range(G):
+        for i in range(s):
+            row[:] = 0.0
+            for a in range(s):
+                for b in range(s):
+                    row[b] += C[g, a, i] * M[g, a, b]
+            for j in range(i + 1):
+                total = 0.0
+                for b in range(s):
+                    total += row[b] * C[g, b, j]
+                out[g, i, j] = total
+                out[g, j, i] = total
+    return out
 
 
 # Blocks of classes

@@ -140,7 +140,7 @@ class Pattern:
     @cached_property
     def supernodes(self) -> Index:
         """Where each supernode begins."""
-        found: Index = supernodes.find(self.starts, self.below)
+        found: Index = supernodes.find_supernodes(self.starts, self.below)
         return found
 
     @cached_property

@@ -40,7 +40,7 @@ from pymc_lgm.gaussian.families import Family, FamilyAt
 from pymc_lgm.gaussian.sparse import Pattern
 from pymc_lgm.linalg import Array
 
-__all__ = ["IntrinsicMap", "OfStructure", "Structure"]
+__all__ = ["IntrinsicFamily", "IntrinsicMap", "Structure"]
 
 MOST = 2000
 """Largest n for which the null space of R is computed by an eigenvalue decomposition, O(n³)."""
@@ -56,8 +56,8 @@ For a walk of order 2 with 2000 elements, the smallest positive eigenvalue is fi
 bound."""
 
 MOST_PAIRS = 1e7
-"""Most pairs of numbers that the rows of a basis have, with four integers of eight bytes for each.
-The number itself is a choice."""
+"""Largest number of pairs of coordinates that rows of x read in a basis. Each pair takes four
+integers of eight bytes. The number is a choice."""
 
 SINGULAR = 1e13
 """If a variance times the diagonal element of the precision exceeds it, the precision may be
@@ -321,16 +321,18 @@ class Structure(ByContent):
         # same size on average, so rounding loses neither.
         weak = float(self.R.diagonal().mean()) or 1.0  # R is 0 if there is one area
         factor = self._pattern.factorize(self._with(pins, weak))
-        across = np.linalg.solve(self.null[pins].T, self.null.T)
-        lever = float((across**2).sum(axis=0).mean())
-        spread = 0.0 if factor is None else float(factor.inverse_diagonal.mean()) - lever / weak
-        return pins, lever / spread if spread > 0.0 else weak
+        of_pins = np.linalg.solve(self.null[pins].T, self.null.T)
+        times_delta = float((of_pins**2).sum(axis=0).mean())
+        mean = np.nan if factor is None else float(factor.inverse_diagonal.mean())
+        of_inverse = mean - times_delta / weak
+        return pins, times_delta / of_inverse if of_inverse > 0.0 else weak
 
     @cached_property
     def _pattern(self) -> Pattern:
         return Pattern.of(self.R)
 
     def _with(self, pins: np.ndarray, delta: float) -> Array:
+        """Numbers of the lower triangle of R + δ P Pᵀ."""
         values = self._pattern.elements(self.R)
         values[self._pattern.diagonal[pins]] += delta
         return values
@@ -493,7 +495,7 @@ def _as_locations(locations: ArrayLike, n: int) -> Array:
 
 
 def _as_sparse(R: object) -> csc_array:
-    """As a sparse array of floats; a ValueError if it is no symmetric matrix."""
+    """As a sparse array of floats; a ValueError if it is not a symmetric matrix."""
     sparse = csc_array(R if issparse(R) else np.asarray(R), dtype=np.float64)
     n, columns = sparse.shape
     if n != columns or n == 0:
@@ -568,7 +570,7 @@ def _given_null_space(R: csc_array, constraint: Array | None) -> Array:
     )
 
 
-class OfStructure(Family):
+class IntrinsicFamily(Family):
     """x ~ N(0, σ² R⁻) on the constraint space: a `Family` of one number σ.
 
     If the structure has coordinates, the precision is theirs.
@@ -607,7 +609,7 @@ class IntrinsicMap(Family):
     So the precision of x is R/σ² + 11ᵀ/(n s)², where the second term is dense. With the pin of
     `Structure` it is Q + U diag(1, −δ) Uᵀ, U = (1/(n s), P).
 
-    A field of `pymc_lgm.gmrf` has constraints instead of s: see `OfStructure`.
+    A field of `pymc_lgm.gmrf` has constraints instead of s: see `IntrinsicFamily`.
 
     Parameters
     ----------

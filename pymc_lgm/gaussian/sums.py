@@ -111,6 +111,8 @@ class Layout:
             [family.columns + part.start for family, part in zip(families, self.parts, strict=True)]
         )
         self.joined, self.of_joined = _joined(sets, self.N)
+        s, (g, p, q) = 1 if sets is None else sets.shape[1], self.of_joined
+        self.at_joined = (g * s + p) * s + q
         third, fourth = _products(starts, columns, self.joined)
         nothing = np.zeros(0, dtype=np.intp)
         fifth, sixth = (nothing, nothing) if self.B is None else (self.B[0].first, self.B[0].second)
@@ -293,10 +295,24 @@ class SumPrior(StatePrior):
         B.times_transposed(numbers, of_x, out.reshape(layout.M, -1))
         return out
 
-    @property
+    @cached_property
     def log_determinant(self) -> float:
         """log|Q⁻¹|, the log determinant in the density of x."""
         return -sum(each.factor.log_determinant for each in self.numbers.families)
+
+    @cached_property
+    def _elements(self) -> Array:
+        """The elements of Q on the pattern of P."""
+        layout = self.layout
+        elements = np.zeros(layout.pattern.rows.size)
+        elements[layout.of_Q] = np.concatenate([each.elements for each in self.numbers.families])
+        return elements
+
+    @cached_property
+    def _scaled_S(self) -> Array:
+        """S, times the scale of each family."""
+        scale = np.array([each.scale for each in self.numbers.families])[self.layout.of_U]
+        return scale * self.layout.S
 
     @cached_property
     def variances(self) -> Array:
@@ -309,8 +325,7 @@ class SumPrior(StatePrior):
         tally.cubic_ops += 1
         own = diagonal(W)
         layout, pattern = self.layout, self.layout.pattern
-        P = np.zeros(pattern.rows.size)
-        P[layout.of_Q] = np.concatenate([each.elements for each in self.numbers.families])
+        P = self._elements.copy()
         if layout.B is None:
             P[pattern.diagonal] += own[: layout.N]
         elif own[: layout.N].any():
@@ -318,14 +333,13 @@ class SumPrior(StatePrior):
             B.add_gram(numbers, own[: layout.N], layout.pairs_of_B, P)
         layout.A.add_gram(self.A, own[layout.N :], layout.pairs, P)
         if isinstance(W, SiteBlocks):
-            across = np.ascontiguousarray(W.values[layout.of_joined])
+            across = W.values.take(layout.at_joined)
             A = layout.starts, layout.columns, self.A
             add_products(*A, layout.joined, across, layout.products, P)
         factor = pattern.factorize(P)
         if factor is None:
             return None
-        scale = np.array([each.scale for each in self.numbers.families])[layout.of_U]
-        whole = constrained_and_updated(factor, layout.C, layout.U, scale * layout.S)
+        whole = constrained_and_updated(factor, layout.C, layout.U, self._scaled_S)
         return None if whole is None else SumPosterior(self, W, factor, whole)
 
     def inverse_of_Q(self, x: Array) -> Array:
@@ -484,7 +498,7 @@ class SumPosterior(PrecisionPosterior):
         inverse = self._sparse.inverse
         layout.A.add_weighted_rows(A, own, layout.pairs_of_L, inverse, out)
         if isinstance(W, SiteBlocks):
-            across = np.ascontiguousarray(W.values[layout.of_joined])
+            across = W.values.take(layout.at_joined)
             add_weighted_rows_of_pairs(
                 layout.starts, A, layout.joined, across, layout.products_of_L, inverse, out
             )

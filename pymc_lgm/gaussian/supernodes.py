@@ -1,10 +1,13 @@
 """Sparse factors by dense blocks: columns of L with the same rows are one array, for BLAS.
 
 A supernode is a run of columns, each of which has the rows of the one before it without the first
-(Liu, Ng and Peyton 1993). Its elements are an array of h rows and w columns, in row order, of which
-the first w rows are lower triangular. Each supernode is updated by those on its left (Ng and Peyton
-1993, left-looking), and the inverse on the pattern is computed from the last one to the first
-(Takahashi, Fagan and Chen 1973, in blocks).
+(Liu, Ng and Peyton 1993, *On finding supernodes for sparse matrix computations*, SIAM Journal on
+Matrix Analysis 14). Its elements are an array of h rows and w columns, in row order, of which the
+first w rows are lower triangular. Each supernode is updated by those on its left (Ng and Peyton
+1993, *Block sparse Cholesky algorithms on advanced uniprocessor computers*, SIAM Journal on
+Scientific Computing 14). The inverse on the pattern is computed from the last one to the first
+(Takahashi, Fagan and Chen 1973, *Formation of a sparse bus impedance matrix and its application to
+short circuit study*, PICA; here in blocks).
 
 ``starts`` and ``below`` have L in compressed columns, as in `pymc_lgm.gaussian.sparse.Pattern`: the
 rows of column c are ``below[starts[c] : starts[c + 1]]``, its diagonal first, and increase.
@@ -25,7 +28,7 @@ from pymc_lgm.linalg import Array
 
 __all__ = [
     "cholesky",
-    "find",
+    "find_supernodes",
     "postorder",
     "relax",
     "solve",
@@ -45,11 +48,12 @@ multiplications, and 0.7 to 1.2 of it with 400.
 
 
 RELAXED = ((4, np.inf), (16, 0.8), (48, 0.1))
-"""A column may join a supernode of up to so many columns if zeros are less than this share of its
-elements: the numbers of CHOLMOD (Chen, Davis, Hager and Rajamanickam 2008)."""
+"""Pairs (columns, share): a column may join a supernode that then has at most so many columns if
+less than this share of its elements are zeros. These are the numbers of CHOLMOD (Chen, Davis, Hager
+and Rajamanickam 2008, *Algorithm 887*, ACM TOMS 35), as is `WIDE`."""
 
 WIDE = 0.05
-"""The same share for any number of columns."""
+"""The share for a supernode of any number of columns."""
 
 
 @numba.njit(cache=True)
@@ -57,7 +61,8 @@ def postorder(starts: Index, below: Index) -> Index:
     """An order of the columns in which each comes after its subtree, and before other subtrees.
 
     The parent of a column is its first row below the diagonal. In this order L has the same
-    elements, and the last child of a column is the one before it (Liu 1990).
+    elements, and the last child of a column is the one before it (Liu 1990, *The role of
+    elimination trees in sparse factorization*, SIAM Journal on Matrix Analysis 11).
     """
     n = starts.size - 1
     # Column n is the parent of columns without one. The children of a column are a linked list.
@@ -83,9 +88,10 @@ def postorder(starts: Index, below: Index) -> Index:
 
 @numba.njit(cache=True)
 def _heights(starts: Index, below: Index, widths: Index, shares: Array) -> Index:
-    """The length of each column after those that may join the next one have its rows, too."""
+    """The length of each column after `relax`: one that joins the next column gets its rows."""
     n = starts.size - 1
     heights = np.empty(n, dtype=np.intp)
+    # Zeros, elements and columns of the supernode that begins at column c + 1.
     zeros, size, width = 0, 0, 0
     for c in range(n - 1, -1, -1):
         h = starts[c + 1] - starts[c]
@@ -107,6 +113,7 @@ def _heights(starts: Index, below: Index, widths: Index, shares: Array) -> Index
 
 @numba.njit(cache=True)
 def _with_heights(starts: Index, below: Index, heights: Index) -> tuple[Index, Index]:
+    """The pattern in which columns have these lengths."""
     n = starts.size - 1
     begins = np.zeros(n + 1, dtype=np.intp)
     begins[1:] = np.cumsum(heights)
@@ -124,8 +131,9 @@ def _with_heights(starts: Index, below: Index, heights: Index) -> tuple[Index, I
 def relax(starts: Index, below: Index) -> tuple[Index, Index]:
     """A pattern with zeros in L, so that there are fewer supernodes, each with more columns.
 
-    A column whose parent is the next column may have all of that column's rows (Ashcraft and
-    Grimes 1989). Operations on zeros cost less than calls of BLAS for each small supernode.
+    A column whose parent is the next column may have all of that column's rows (Ashcraft and Grimes
+    1989, *The influence of relaxed supernode partitions on the multifrontal method*, ACM TOMS 15).
+    Operations on zeros cost less than calls of BLAS for each small supernode.
     """
     widths, shares = (np.array(each) for each in zip(*RELAXED, strict=True))
     relaxed: tuple[Index, Index] = _with_heights(
@@ -135,7 +143,7 @@ def relax(starts: Index, below: Index) -> tuple[Index, Index]:
 
 
 @numba.njit(cache=True)
-def find(starts: Index, below: Index) -> Index:
+def find_supernodes(starts: Index, below: Index) -> Index:
     """The first column of each supernode, and n.
 
     Column c belongs to the supernode of column c − 1 if c is the next row of that column, and if it
@@ -195,7 +203,7 @@ def cholesky(starts: Index, below: Index, begins: Index, L: Array) -> bool:
     starts, below : ndarray of int
         The pattern of L.
     begins : ndarray of int
-        Result of `find`.
+        Result of `find_supernodes`.
     L : ndarray, shape (starts[-1],)
         Elements of A, and zeros where only L has elements, column by column.
     """
@@ -215,27 +223,27 @@ def cholesky(starts: Index, below: Index, begins: Index, L: Array) -> bool:
         first, last = begins[s], begins[s + 1]
         w, rows = last - first, below[starts[first] : starts[first + 1]]
         h = rows.size
-        mine = F[offsets[s] : offsets[s + 1]].reshape(h, w)
+        block = F[offsets[s] : offsets[s + 1]].reshape(h, w)
         for t in range(h):
             local[rows[t]] = t
         k = head[s]
         while k != -1:
             following, p = after[k], at[k]
-            others = below[starts[begins[k]] : starts[begins[k] + 1]]
+            earlier_rows = below[starts[begins[k]] : starts[begins[k] + 1]]
             width = begins[k + 1] - begins[k]
-            left = F[offsets[k] : offsets[k + 1]].reshape(others.size, width)
+            earlier = F[offsets[k] : offsets[k + 1]].reshape(earlier_rows.size, width)
             # Rows p to q of supernode k are columns of s.
             q = p
-            while q < others.size and others[q] < last:
+            while q < earlier_rows.size and earlier_rows[q] < last:
                 q += 1
-            _update(mine, first, local, left, others, p, q)
-            if q < others.size:  # next it updates the supernode of its row q
+            _update(block, first, local, earlier, earlier_rows, p, q)
+            if q < earlier_rows.size:  # next it updates the supernode of its row q
                 at[k] = q
-                target = owner[others[q]]
+                target = owner[earlier_rows[q]]
                 after[k] = head[target]
                 head[target] = k
             k = following
-        if not _factorize_block(mine):
+        if not _factorize_block(block):
             return False
         if h > w:
             at[s] = w
@@ -248,50 +256,51 @@ def cholesky(starts: Index, below: Index, begins: Index, L: Array) -> bool:
 
 @numba.njit(cache=True)
 def _update(
-    mine: Array, first: int, local: Index, left: Array, others: Index, p: int, q: int
+    block: Array, first: int, local: Index, earlier: Array, earlier_rows: Index, p: int, q: int
 ) -> None:
-    """Subtract left[p:] left[p:q]ᵀ of a finished supernode from the block that begins at a column.
+    """Subtract earlier[p:] earlier[p:q]ᵀ from the block of the supernode with this first column.
 
-    ``others`` are the rows of ``left``, and ``local`` is where each row is in the block.
+    ``earlier`` is the block of a finished supernode, ``earlier_rows`` are its rows, and ``local``
+    is where each row is in the block that is updated.
     """
-    width = left.shape[1]
-    if width * (q - p) * (others.size - p) <= SMALL:
+    width = earlier.shape[1]
+    if width * (q - p) * (earlier_rows.size - p) <= SMALL:
         for b in range(p, q):
-            column = others[b] - first
-            for a in range(b, others.size):
+            column = earlier_rows[b] - first
+            for a in range(b, earlier_rows.size):
                 total = 0.0
                 for c in range(width):
-                    total += left[a, c] * left[b, c]
-                mine[local[others[a]], column] -= total
+                    total += earlier[a, c] * earlier[b, c]
+                block[local[earlier_rows[a]], column] -= total
         return
-    change = blas.product(left[p:], left[p:q].T)
-    for a in range(others.size - p):
-        row = local[others[p + a]]
+    change = blas.product(earlier[p:], earlier[p:q].T)
+    for a in range(earlier_rows.size - p):
+        row = local[earlier_rows[p + a]]
         for b in range(q - p):
-            mine[row, others[p + b] - first] -= change[a, b]
+            block[row, earlier_rows[p + b] - first] -= change[a, b]
 
 
 @numba.njit(cache=True)
-def _factorize_block(mine: Array) -> bool:
+def _factorize_block(block: Array) -> bool:
     """Overwrite a block (h, w) by its columns of L; false if it is not positive definite."""
-    h, w = mine.shape
+    h, w = block.shape
     if w == 1:
-        if not 0.0 < mine[0, 0] < np.inf:
+        if not 0.0 < block[0, 0] < np.inf:
             return False
-        root = np.sqrt(mine[0, 0])
-        mine[0, 0] = root
+        root = np.sqrt(block[0, 0])
+        block[0, 0] = root
         for t in range(1, h):
-            mine[t, 0] /= root
+            block[t, 0] /= root
         return True
     # BLAS reads the lower triangle in row order as an upper one, Lᵀ, in column order.
-    upper = mine[:w].T
+    upper = block[:w].T
     if not blas.factorize_upper(upper):
         return False
     for c in range(w):
-        if not 0.0 < mine[c, c] < np.inf:
+        if not 0.0 < block[c, c] < np.inf:
             return False
     if h > w:
-        blas.solve(upper, False, True, mine[w:])  # each row r becomes L⁻¹ r
+        blas.solve(upper, False, True, block[w:])  # each row r becomes L⁻¹ r
     return True
 
 
@@ -315,50 +324,50 @@ def takahashi(starts: Index, below: Index, begins: Index, F: Array, S: Array) ->
     for s in range(count):
         c = begins[s]
         most = max(most, starts[c + 1] - starts[c] - (begins[s + 1] - c))
-    # One array for every Σ_RR, and the position of each row of R in a supernode on the right.
+    # The space of every Σ_RR, and the position of each row of R in a supernode on the right.
     space, place = np.empty(most * most), np.empty(most, dtype=np.intp)
     for s in range(count - 1, -1, -1):
         first = begins[s]
         w, rows = begins[s + 1] - first, below[starts[first] : starts[first + 1]]
         h = rows.size
         k = h - w
-        mine = F[offsets[s] : offsets[s + 1]].reshape(h, w)
+        block = F[offsets[s] : offsets[s + 1]].reshape(h, w)
         out = T[offsets[s] : offsets[s + 1]].reshape(h, w)
-        upper = mine[:w].T
-        E = np.eye(w)
-        blas.solve(upper, False, True, E)  # L_JJ⁻ᵀ
-        inverse = blas.product(E, E.T)
+        upper = block[:w].T
+        L_inverse_T = np.eye(w)
+        blas.solve(upper, False, True, L_inverse_T)  # L_JJ⁻ᵀ
+        inverse = blas.product(L_inverse_T, L_inverse_T.T)
         if k:
-            Y = mine[w:].copy()
+            Y = block[w:].copy()
             blas.solve(upper, False, False, Y)
-            right = space[: k * k].reshape(k, k)  # Σ_RR, its lower triangle
+            Sigma_RR = space[: k * k].reshape(k, k)  # its lower triangle
             a = 0
             while a < k:
                 # Rows a to stop of R are columns of supernode o.
                 o = owner[rows[w + a]]
                 begin, end = begins[o], begins[o + 1]
-                others = below[starts[begin] : starts[begin + 1]]
+                right_rows = below[starts[begin] : starts[begin + 1]]
                 width = end - begin
-                there = T[offsets[o] : offsets[o + 1]].reshape(others.size, width)
+                right_block = T[offsets[o] : offsets[o + 1]].reshape(right_rows.size, width)
                 stop = a
                 while stop < k and rows[w + stop] < end:
                     stop += 1
                 t = 0
                 for b in range(a, k):
-                    while others[t] < rows[w + b]:
+                    while right_rows[t] < rows[w + b]:
                         t += 1
                     place[b] = t
                 for b in range(a, k):
-                    line = there[place[b]]
+                    row = right_block[place[b]]
                     for c in range(a, min(stop, b + 1)):
-                        right[b, c] = line[rows[w + c] - begin]
+                        Sigma_RR[b, c] = row[rows[w + c] - begin]
                 a = stop
-            YtS = blas.symmetric_times(1.0, right.T, np.ascontiguousarray(Y.T))  # Yᵀ Σ_RR
+            YtS = blas.symmetric_times(1.0, Sigma_RR.T, np.ascontiguousarray(Y.T))  # Yᵀ Σ_RR
             inverse += blas.product(YtS, Y)
             for t in range(k):
                 for c in range(w):
                     out[w + t, c] = -YtS[c, t]
-        # Numba compiles an assignment of arrays in seconds: its error has the shapes as text.
+        # Numba would compile an assignment of arrays for seconds: its error has the shapes as text.
         for a in range(w):
             for c in range(w):
                 out[a, c] = inverse[a, c]

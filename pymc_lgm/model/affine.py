@@ -1,8 +1,9 @@
 """Find the linear predictor in a model's graph.
 
-Each variable of the graph does not depend on the latent variables, is affine in them, or is
-neither. The linear predictor is the frontier: the last affine variables on the way to a density. A
-variable is affine by the rules for operations in `pymc_lgm.model.operations`.
+Each variable of the graph does not depend on the latent variables, is jointly affine in those on
+which it depends, or depends on them in another way. The linear predictor is the frontier: the last
+affine variables on the way to a density. The rules for operations are in
+`pymc_lgm.model.operations`.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from pytensor.tensor.subtensor import Subtensor
 from pymc_lgm.gmrf import IntrinsicRV, MaternRV
 from pymc_lgm.model.operations import (
     OF_SHAPES,
+    Variable,
     bare,
     function_of,
     is_affine,
@@ -34,8 +36,6 @@ from pymc_lgm.model.operations import (
 from pymc_lgm.vecchia import VecchiaRV
 
 __all__ = ["Frontier", "find_frontier", "with_dense_products"]
-
-Variable = Any
 
 WITHOUT_MEAN = (IntrinsicRV, MaternRV, VecchiaRV)
 """Random variables whose first parameter is not their mean."""
@@ -72,57 +72,60 @@ def find_frontier(
     given : container of variables
         Random variables that have a value of their own: dependence ends at them.
     """
+    # Latents on which a variable depends, and those among them in which it is affine.
+    depends: dict[Variable, set[Variable]] = {latent: {latent} for latent in latents}
     affine: dict[Variable, set[Variable]] = {latent: {latent} for latent in latents}
-    touched: dict[Variable, set[Variable]] = {latent: {latent} for latent in latents}
-    predictor: dict[Variable, list[Variable]] = {}  # and what reads each
+    readers: dict[Variable, list[Variable]] = {}  # of each variable of the predictor
     refused: dict[Variable, Apply[Any, Any]] = {}
     for node in toposort([*terms, *latents]):  # a latent that no term reads has a mean, too
-        reached = [touched.get(x, set()) for x in node.inputs]
-        if not any(reached) or isinstance(node.op, OF_SHAPES):
+        depend_on = [depends.get(x, set()) for x in node.inputs]
+        if not any(depend_on) or isinstance(node.op, OF_SHAPES):
             continue
-        dependent = [bool(x) for x in reached]
-        kept = [affine.get(x, set()) for x in node.inputs]
+        affine_in = [affine.get(x, set()) for x in node.inputs]
         latent = next((x for x in node.outputs if x in latents), None)
         if latent is not None and isinstance(node.op, RandomVariable | SymbolicRandomVariable):
-            # All that a series, or a field of `pymc_lgm.gmrf`, depends on is in its precision.
+            # No other latent may enter a series, or a field of `pymc_lgm.gmrf`: all parameters
+            # count as its precision, and the latent itself stands for the mean.
             known = isinstance(node.op, RandomVariable) and not isinstance(node.op, WITHOUT_MEAN)
             mean, *spread = node.op.dist_params(node) if known else (latent, *node.inputs)
             # Other latents may enter through an affine mean, and in no other way.
-            nonlinear = touched.get(mean, set()) - affine.get(mean, set())
-            for other in nonlinear.union(*(touched.get(x, set()) for x in spread)) - {latent}:
+            nonlinear = depends.get(mean, set()) - affine.get(mean, set())
+            for other in nonlinear.union(*(depends.get(x, set()) for x in spread)) - {latent}:
                 refused[other] = node
             affine[latent] = {latent} | affine.get(mean, set())
-            touched[latent] = affine[latent]
+            depends[latent] = affine[latent]
         elif latent is not None:
             # The latent is L v with v whitened, so any other latent that it depends on is in L.
-            refused |= dict.fromkeys(set().union(*reached) - {latent}, node)
-        elif is_affine(node, dependent) and kept == reached:
+            refused |= dict.fromkeys(set().union(*depend_on) - {latent}, node)
+        elif is_affine(node, [bool(x) for x in depend_on]) and affine_in == depend_on:
             for x in node.outputs:
-                affine[x] = touched[x] = set().union(*kept)
+                affine[x] = depends[x] = set().union(*affine_in)
         else:
-            for x, of in zip(node.inputs, kept, strict=True):
+            for x, of in zip(node.inputs, affine_in, strict=True):
                 if of:
-                    predictor.setdefault(x, []).extend(node.outputs)
+                    readers.setdefault(x, []).extend(node.outputs)
             if not any(x in given for x in node.outputs):
                 for x in node.outputs:
-                    touched[x] = set().union(*reached)
+                    depends[x] = set().union(*depend_on)
     for term in terms:
         if affine.get(term):  # a potential may be affine itself
-            predictor.setdefault(term, []).append(term)
+            readers.setdefault(term, []).append(term)
     found = [
-        _of_probit(v) if all(isinstance(function_of(x), ps.Erfc) for x in readers) else v
-        for v, readers in predictor.items()
+        _before_probit(v) if all(isinstance(function_of(x), ps.Erfc) for x in of_v) else v
+        for v, of_v in readers.items()
     ]
-    ways = [_elementwise_way(v, affine) for v in found]
-    narrow = [_before_broadcasting(way) for way in ways]
-    # If others are elementwise functions of the same predictor, they read the predictor, too.
+    paths = [_elementwise_path(v, affine) for v in found]
+    narrow = [_before_broadcasting(path) for path in paths]
+    # A vector that one density broadcasts is the predictor also of those that do not.
     shared = {u for u, v in zip(narrow, found, strict=True) if u is not v}
-    narrow = [next((u for u in way if u in shared), v) for way, v in zip(ways, narrow, strict=True)]
+    narrow = [
+        next((u for u in path if u in shared), v) for path, v in zip(paths, narrow, strict=True)
+    ]
     return Frontier(list(dict.fromkeys(narrow)), refused)
 
 
-def _of_probit(v: Variable) -> Variable:
-    """The predictor u, if v is −u/√2, as in Φ(u) = ½ erfc(−u/√2) of `pymc.math.invprobit`."""
+def _before_probit(v: Variable) -> Variable:
+    """The predictor u of `pymc.math.invprobit`, if v is −u/√2 in Φ(u) = ½ erfc(−u/√2)."""
     if not isinstance(function_of(v), ps.TrueDiv):
         return v
     minus, root = v.owner.inputs[0], bare(v.owner.inputs[1])
@@ -133,28 +136,29 @@ def _of_probit(v: Variable) -> Variable:
     return u if is_known and u.type.broadcastable == v.type.broadcastable else v
 
 
-def _elementwise_way(v: Variable, affine: dict[Variable, set[Variable]]) -> list[Variable]:
-    """v, and the variables from which it is computed element by element, or picked by a slice."""
-    way = [v]
-    while (node := way[-1].owner) is not None:
+def _elementwise_path(v: Variable, affine: dict[Variable, set[Variable]]) -> list[Variable]:
+    """v, what v is an elementwise function or a slice of, and so on."""
+    path = [v]
+    while (node := path[-1].owner) is not None:
         reached = [x for x in node.inputs if affine.get(x)]
         is_slice = isinstance(node.op, Subtensor) and reached == [node.inputs[0]]
         if len(reached) != 1 or not (isinstance(node.op, Elemwise | DimShuffle) or is_slice):
             break
         if is_slice and not all(isinstance(x, Constant) for x in node.inputs[1:]):
             break
-        way.append(reached[0])
-    return way
+        path.append(reached[0])
+    return path
 
 
-def _before_broadcasting(way: Sequence[Variable]) -> Variable:
-    """The vector u, if v is u broadcast against other numbers; otherwise v.
+def _before_broadcasting(path: Sequence[Variable]) -> Variable:
+    """The vector u on v's path that is broadcast against other numbers; v if there is none.
 
-    An ordinal likelihood subtracts a predictor from several cut points: each observation reads one
-    element of the predictor. A single number u does not count.
+    f then has the elements of u, which are fewer. For example, an ordinal likelihood subtracts a
+    predictor from several cut points, and each observation reads one element of the predictor. A
+    single number u does not count.
     """
-    found = way[0]
-    for v, inner in pairwise(way):
+    found = path[0]
+    for v, inner in pairwise(path):
         if not isinstance(v.owner.op, Elemwise):
             continue
         pairs = zip(inner.type.broadcastable, v.type.broadcastable, strict=True)
@@ -169,8 +173,8 @@ def _before_broadcasting(way: Sequence[Variable]) -> Variable:
 def with_dense_products(variables: Sequence[Variable]) -> list[Variable]:
     """The same graphs with dense constants instead of sparse ones in products.
 
-    Only the rules that read a graph use these: they see the zeros of a dense constant, too. A
-    model's functions keep the sparse product.
+    Only the rules that read a graph use the result, because they find the zeros of a dense constant
+    as well. A model's functions keep the sparse product.
 
     Examples
     --------

@@ -23,28 +23,13 @@ from pytensor.tensor.basic import Join, MakeVector, ScalarFromTensor
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import All, Sum
 
-from pymc_lgm.model.operations import SHAPING
+from pymc_lgm.model.operations import SHAPING, Variable
 
 __all__ = ["in_rows"]
 
-Variable = Any
-
 
 def in_rows(outputs: Any, x: Variable, rows: Variable) -> Any:
-    """Evaluate graphs of a vector x at each row of a matrix.
-
-    Parameters
-    ----------
-    outputs : variable or list of variable
-        Graphs of x, such as log densities.
-    x : variable, shape (n,)
-    rows : variable, shape (N, n)
-
-    Returns
-    -------
-    variable or list of variable
-        The outputs with an axis of length N before their own.
-    """
+    """Graphs of a vector x, one or a list, at each row of a matrix: an axis before their own."""
     several = isinstance(outputs, list)
     made = vectorize_graph(by_elements(outputs if several else [outputs]), {x: rows})
     return made if several else made[0]

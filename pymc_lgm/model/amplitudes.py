@@ -1,7 +1,9 @@
-"""Find the hyper-parameters that only multiply the covariance, so that K need not be factorized.
+"""Find the amplitudes, the hyper-parameters that only multiply the covariance K.
 
-They are found from the graph of K. If theta_j grows by δ, each variable of the graph grows by r δ,
-or is multiplied by exp(k δ), or does neither. There is one rule per operation.
+If an amplitude moves, the factor of K is multiplied by a number, and K need not be factorized.
+
+Amplitudes are found from the graph of K. If theta_j grows by δ, each variable of the graph grows by
+r δ, is multiplied by exp(k δ), or changes in another way. There is one rule per operation.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from pymc_lgm.model.operations import (
     POWERS,
     SETTING,
     SHAPING,
+    Variable,
     carried,
     core_of,
     function_of,
@@ -36,21 +39,21 @@ from pymc_lgm.model.operations import (
 
 __all__ = ["find_amplitudes"]
 
-Variable = Any
-
 ORDERING = (ps.LT, ps.LE, ps.GT, ps.GE, ps.EQ, ps.NEQ)
 """Comparisons, whose results stay the same if both sides are multiplied by one positive number."""
 
 
 class _Growth(NamedTuple):
-    """The effect of δ on a variable, for each theta_j; NaN if it is of neither kind.
+    """The effect on a variable if theta_j grows by δ, for each j.
 
     Attributes
     ----------
     added : ndarray, shape (..., p)
-        r: the variable grows by r δ. The shape is (p,) if r is the same for all elements.
+        r if the variable grows by r δ, otherwise NaN. The shape is (p,) if r is the same for all
+        elements.
     factor : ndarray, shape (..., p)
-        k: the variable is multiplied by exp(k δ). If r or k is 0, both are.
+        k if the variable is multiplied by exp(k δ), otherwise NaN. If the variable does not change,
+        r and k are both 0.
     """
 
     added: Array
@@ -58,9 +61,9 @@ class _Growth(NamedTuple):
 
     @classmethod
     def of(cls, added: Array, factor: Array) -> _Growth:
-        """The growth with both set to 0 if one is 0."""
-        still = (added == 0.0) | (factor == 0.0)
-        return cls(np.where(still, 0.0, added), np.where(still, 0.0, factor))
+        """The growth by r and k. If one of them is 0, so is the other."""
+        is_free = (added == 0.0) | (factor == 0.0)
+        return cls(np.where(is_free, 0.0, added), np.where(is_free, 0.0, factor))
 
     @property
     def is_free(self) -> Array:
@@ -69,8 +72,8 @@ class _Growth(NamedTuple):
         return result
 
     def alike(self) -> _Growth:
-        """The growth that all elements have in common."""
-        return _Growth.of(*(_same([each.reshape(-1, each.shape[-1])]) for each in self))
+        """The growth that all elements have in common, of shape (p,)."""
+        return _Growth.of(*(_agreed([each.reshape(-1, each.shape[-1])]) for each in self))
 
 
 def find_amplitudes(cov: Variable, theta: Variable) -> Array:
@@ -110,12 +113,14 @@ def find_amplitudes(cov: Variable, theta: Variable) -> Array:
     free = _Growth(np.zeros(p), np.zeros(p))
     start = _Growth(np.eye(p), np.where(np.eye(p) == 1.0, np.nan, 0.0))
     growth = carried(
-        [cov], {theta: start}, lambda node, facts: _grown(node, [each or free for each in facts])
+        [cov],
+        {theta: start},
+        lambda node, facts: _growth_of(node, [each or free for each in facts]),
     )
     return np.nan_to_num(growth.get(cov, free).alike().factor)
 
 
-def _grown(node: Any, inputs: list[_Growth]) -> _Growth:
+def _growth_of(node: Any, inputs: list[_Growth]) -> _Growth:
     """The growth of a node's results."""
     op = core_of(node.op)
     if isinstance(op, CheckAndRaise):
@@ -129,28 +134,30 @@ def _grown(node: Any, inputs: list[_Growth]) -> _Growth:
     if isinstance(op, Elemwise):
         return _elementwise(op.scalar_op, node.inputs, inputs, zero)
     if isinstance(op, JOINING):
-        return _shared(inputs, zero)
-    if isinstance(op, SETTING):
+        return _in_common(inputs, zero)
+    if isinstance(op, SETTING):  # of an array, values that are set or added, and their indices
         if not all(each.is_free.all() for each in inputs[2:]):
-            return _other(inputs)
-        both = _shared(inputs[:2], zero[:2])
-        return both if op.set_instead_of_inc else _Growth.of(_other(inputs).added, both.factor)
+            return _without_rule(inputs)
+        both = _in_common(inputs[:2], zero[:2])
+        return (
+            both if op.set_instead_of_inc else _Growth.of(_without_rule(inputs).added, both.factor)
+        )
     if isinstance(op, Max | Min):
         return inputs[0]
     if isinstance(op, Sum):
-        return _Growth.of(_other(inputs).added, inputs[0].factor)
+        return _Growth.of(_without_rule(inputs).added, inputs[0].factor)
     if (powers := powers_of(op)) is not None:
         of_each = zip(powers, inputs, strict=True)
         factor = np.sum([k * each.factor for k, each in of_each], axis=0)
-        return _Growth.of(_other(inputs).added, factor)
-    return _other(inputs)
+        return _Growth.of(_without_rule(inputs).added, factor)
+    return _without_rule(inputs)
 
 
 def _picked(node: Any, inputs: list[_Growth]) -> _Growth:
     """The growth of the result of an operation that picks elements of its first input."""
     first, *others = inputs
     if not isinstance(node.op, SHAPING) and not all(each.is_free.all() for each in others):
-        return _other([each.alike() for each in inputs])
+        return _without_rule([each.alike() for each in inputs])
     if first.added.ndim == 1:
         return first
     if not all(isinstance(v, Constant) for v in node.inputs[1:]) or len(node.outputs) > 1:
@@ -184,17 +191,17 @@ def _elementwise(
     op: Any, variables: Sequence[Variable], inputs: list[_Growth], zero: list[bool]
 ) -> _Growth:
     """The growth of a function of several numbers."""
-    other = _other(inputs).added
+    other = _without_rule(inputs).added
     if isinstance(op, ps.Add | ps.Sub):
         signs = [1.0, *([-1.0 if isinstance(op, ps.Sub) else 1.0] * (len(inputs) - 1))]
         added = np.sum([s * x.added for s, x in zip(signs, inputs, strict=True)], axis=0)
-        return _Growth.of(added, _shared(inputs, zero).factor)
+        return _Growth.of(added, _in_common(inputs, zero).factor)
     if isinstance(op, ps.Mul):
         moving = [k for k, each in enumerate(inputs) if not each.is_free.all()]
         beside = [number_of(v) for k, v in enumerate(variables) if k not in moving]
         numbers = [each for each in beside if each is not None]
-        known = len(moving) == 1 and len(numbers) == len(beside)
-        added = inputs[moving[0]].added * math.prod(numbers) if known else other
+        is_scaled = len(moving) == 1 and len(numbers) == len(beside)
+        added = inputs[moving[0]].added * math.prod(numbers) if is_scaled else other
         return _Growth.of(added, np.sum([each.factor for each in inputs], axis=0))
     if isinstance(op, ps.TrueDiv):
         by = number_of(variables[1])
@@ -207,36 +214,37 @@ def _elementwise(
     if isinstance(op, ps.Second):
         return inputs[1]
     if isinstance(op, ps.Maximum | ps.Minimum):
-        return _shared(inputs, zero)
+        return _in_common(inputs, zero)
     if isinstance(op, ps.Switch):
-        still = np.where(inputs[0].is_free, 0.0, np.nan)
-        added, factor = _shared(inputs[1:], zero[1:])
-        return _Growth.of(added + still, factor + still)
+        condition = np.where(inputs[0].is_free, 0.0, np.nan)
+        added, factor = _in_common(inputs[1:], zero[1:])
+        return _Growth.of(added + condition, factor + condition)
     if isinstance(op, ORDERING):
-        both = _shared(inputs, zero)
-        by_either = np.isfinite(both.added) | np.isfinite(both.factor)
-        still = np.where(by_either, 0.0, np.nan)
-        return _Growth(still, still)
+        both = _in_common(inputs, zero)
+        is_same = np.isfinite(both.added) | np.isfinite(both.factor)
+        result = np.where(is_same, 0.0, np.nan)
+        return _Growth(result, result)
     return _Growth(other, other)
 
 
-def _shared(inputs: Sequence[_Growth], zero: Sequence[bool]) -> _Growth:
-    """The growth that all inputs have in common, where a zero has any factor."""
-    added = _same([each.added for each in inputs])
+def _in_common(inputs: Sequence[_Growth], zero: Sequence[bool]) -> _Growth:
+    """The growth that all inputs have in common. A zero may have any factor."""
+    added = _agreed([each.added for each in inputs])
     known = [each.factor for each, is_zero in zip(inputs, zero, strict=True) if not is_zero]
-    factor = _same(known) if known else np.zeros_like(added)
-    # If r or k is 0, the variable does not move, so the other is 0 as well.
-    return _Growth(np.where(factor == 0.0, 0.0, added), np.where(added == 0.0, 0.0, factor))
+    factor = _agreed(known) if known else np.zeros_like(added)
+    return _Growth.of(added, factor)
 
 
-def _other(inputs: Sequence[_Growth]) -> _Growth:
-    """The growth of a function without a rule."""
-    still = np.logical_and.reduce([np.all(np.atleast_2d(each.is_free), axis=0) for each in inputs])
-    result = np.where(still, 0.0, np.nan)
+def _without_rule(inputs: Sequence[_Growth]) -> _Growth:
+    """0 if no input changes, otherwise NaN."""
+    is_free = np.logical_and.reduce(
+        [np.all(np.atleast_2d(each.is_free), axis=0) for each in inputs]
+    )
+    result = np.where(is_free, 0.0, np.nan)
     return _Growth(result, result)
 
 
-def _same(rows: Sequence[Array]) -> Array:
+def _agreed(rows: Sequence[Array]) -> Array:
     """The numbers in which all rows agree, NaN where they differ."""
     stacked = np.concatenate([np.atleast_2d(each) for each in rows])
     result: Array = np.where((stacked == stacked[0]).all(axis=0), stacked[0], np.nan)

@@ -33,15 +33,13 @@ from pytensor.tensor.random.basic import CauchyRV, HalfCauchyRV, HalfNormalRV
 
 from pymc_lgm.compile.graphs.functions import ONCE, STABLE, called_once, with_rounding_errors
 from pymc_lgm.linalg import Array
-from pymc_lgm.model import refusals
 from pymc_lgm.model.functions import ModelFunctions
 from pymc_lgm.model.points import start_of, unconstrained
 from pymc_lgm.model.reading import Reading
-from pymc_lgm.model.refutations import generator
+from pymc_lgm.model.refutations import generator, rank_of
 
 __all__ = ["Audit", "Difference"]
 
-Variable = Any
 Point = Mapping[str, NDArray[Any]]
 
 TOLERANCE = 1e-6
@@ -209,7 +207,7 @@ class Audit:
                     return found
             f = lgm.f_of(theta, dict(point))
             found = []
-            x = [np.asarray(point[name], dtype=np.float64) for name in self._free]
+            x = self._x(point)
             if (
                 prior.is_proper
                 and not np.isfinite(values[: len(self._latents), 0][~self._is_dense]).all()
@@ -219,8 +217,7 @@ class Audit:
                 found += [Difference(lgm.latent, what, 0.0, -np.inf, 1.0)]
             found += [self._sum(lgm.prior_names, lgm.log_prior(theta), values, DENSITIES[0])]
             if lgm.likelihood_names:
-                latents = [np.asarray(point[name], dtype=np.float64) for name in self._free]
-                ell = lgm.form.log_likelihood_of(lgm, latents, f, theta)
+                ell = lgm.form.log_likelihood_of(lgm, x, f, theta)
                 found.append(self._sum(lgm.likelihood_names, ell, values, DENSITIES[1]))
             if moments and prior.is_proper:
                 found += self._of_prior(prior, theta, f, point, values)
@@ -237,8 +234,14 @@ class Audit:
             if not self._is_rounding(each, point, moments):
                 raise ValueError(self._message(each, point))
             if is_draw and each.what in DENSITIES and abs(each.read - each.pymc) > LOST:
-                at = self._at(point)
-                raise ValueError(refusals.lost_in_rounding(each.name, each.read, each.pymc, at))
+                raise ValueError(
+                    f"The log density of {each.name!r} is lost in rounding errors at "
+                    f"{{{self._at(point)}}}, where the chain is: two ways to compute it give "
+                    f"{each.read:.6g} and {each.pymc:.6g}. Draws there are not of the posterior, "
+                    "whatever samples it. Write priors with less mass at extreme values, or a "
+                    "likelihood that keeps its digits there, as pm.Multinomial instead of a "
+                    "pm.DirichletMultinomial with parameters of 1e15."
+                )
 
     def of_rejected(self, point: Point) -> None:
         """Raise a `ValueError` if PyMC's density is positive at a point that samplers reject.
@@ -270,6 +273,10 @@ class Audit:
     @property
     def _free(self) -> list[str]:
         return [name for name in self._lgm.latents if name not in self._lgm.observed]
+
+    def _x(self, point: Point) -> list[Array]:
+        """The values of the latent variables that are not observed."""
+        return [np.asarray(point[name], dtype=np.float64) for name in self._free]
 
     def _terms(self, point: Point, count: int | None = None) -> Array:
         """The sum and the sum of absolute values of each term, or of the first ``count``: (T, 2).
@@ -325,7 +332,7 @@ class Audit:
         probe = lgm.form.probe(prior, generator())
         if probe is None:
             return []
-        x = [np.asarray(point[name], dtype=np.float64) for name in self._free]
+        x = self._x(point)
 
         def moved(to: Sequence[Array]) -> float:
             changed = dict(zip(self._free, to, strict=True))
@@ -365,24 +372,22 @@ class Audit:
         A sampler would reject such a point, as if the covariance could not be factorized.
         """
         lgm = self._lgm
-        x = [np.asarray(point[name], dtype=np.float64) for name in self._free]
+        x = self._x(point)
         if not np.isfinite(values).all() or not 0 < sum(v.size for v in x) <= MOST_LATENTS:
             return []
+        ends = np.cumsum([v.size for v in x])
+
+        def f_of(values: Array) -> Array:
+            parts = np.split(values, ends[:-1])
+            latents = [part.reshape(v.shape) for part, v in zip(parts, x, strict=True)]
+            return lgm.form.f_of(lgm.prior, theta, latents)
+
         # From 0, because a step of 1 from a value under a vague prior would be lost in rounding.
-        zeros = [np.zeros_like(v) for v in x]
-        columns = []
-        for k, v in enumerate(x):
-            for i in range(v.size):
-                unit = np.zeros(v.size)
-                unit[i] = 1.0
-                moved = [each.copy() for each in zeros]
-                moved[k] = unit.reshape(v.shape)
-                columns.append(lgm.form.f_of(lgm.prior, theta, moved))
-        A = np.stack(columns, axis=1) - lgm.form.f_of(lgm.prior, theta, zeros)[:, None]
+        at_zero = f_of(np.zeros(ends[-1]))
+        A = np.stack([f_of(unit) - at_zero for unit in np.eye(ends[-1])], axis=1)
         if not np.isfinite(A).all():
             return []
-        length = np.sqrt((A**2).sum(axis=0))
-        here = int(np.linalg.matrix_rank(A / np.maximum(length, 1e-300), tol=1e-9))
+        here = rank_of(A)
         what = "the number of degrees of freedom"
         return [Difference(lgm.latent, what, lgm.rank, here, 1.0)] if here < lgm.rank else []
 
@@ -415,9 +420,21 @@ class Audit:
     def _message(self, difference: Difference, point: Point) -> str:
         at = self._at(point)
         if difference.is_cut_off:
-            return refusals.infinite_predictor(difference.name, at)
+            return (
+                f"The linear predictor of {difference.name!r} is infinite at {{{at}}}, where "
+                "PyMC's density is positive. The samplers of this package reject such a point, so "
+                "draws would not be of the posterior. A factor that may be 0 must stand outside "
+                "the logarithm: write the rate as pt.maximum(t - t0, 0) * pm.math.exp(f), not as "
+                "pm.math.exp(f + pt.log(pt.maximum(t - t0, 0))). Or sample this model with "
+                "step=pm.NUTS()."
+            )
         if name := self._not_symmetric(point):
-            return refusals.not_symmetric(name, at)
+            return (
+                f"The covariance matrix of {name!r} is not symmetric at {{{at}}}. PyMC reads one "
+                "triangle of it, so its density is not that of the model as it is written. If L is "
+                f"a Cholesky factor, as what pm.LKJCorr returns, write pm.MvNormal({name!r}, "
+                "chol=sd * L), with sd one number or a column."
+            )
         return (
             f"pymc_lgm has misread {difference.name!r}: {difference.what} is {difference.pymc:.6g} "
             f"by PyMC and {difference.read:.6g} as it was read, at {{{at}}}. Draws would not be of "

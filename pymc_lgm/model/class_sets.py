@@ -22,12 +22,10 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.special import LogSoftmax, Softmax
 
 from pymc_lgm.linalg import Array
-from pymc_lgm.model.operations import OF_SHAPES, SETTING, depending, moved
+from pymc_lgm.model.operations import OF_SHAPES, SETTING, Variable, depending, moved
 from pymc_lgm.model.reads import Evaluation, groups_of, reads_of
 
 __all__ = ["Logits", "logits_of"]
-
-Variable = Any
 
 ADDED_TO = {ps.Add: None, ps.Sub: 0, ps.Second: 1, ps.Identity: 0, ps.Cast: 0}
 """Functions that add a term to one of their inputs, and the index of that input.
@@ -55,13 +53,7 @@ class Logits:
     ) -> bool:
         """Whether the curvature of each set of f_i, a row of ``sets``, has the form of classes.
 
-        Parameters
-        ----------
-        sets : ndarray of int, shape (G, s)
-            The sets of a `pymc_lgm.gaussian.sites.SiteBlocks`.
-        f : variable
-        values : mapping
-            Values at which shapes are evaluated, as in `pymc_lgm.model.reads.Evaluation`.
+        Shapes are evaluated at ``values``, as in `pymc_lgm.model.reads.Evaluation`.
         """
         n = np.size(values[f])
         s = sets.shape[1]

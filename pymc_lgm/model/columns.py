@@ -29,6 +29,7 @@ from pytensor.tensor.subtensor import Subtensor
 from pymc_lgm.model.operations import (
     OF_SHAPES,
     PRODUCTS,
+    Variable,
     carried,
     core_of,
     depending,
@@ -38,8 +39,6 @@ from pymc_lgm.model.operations import (
 )
 
 __all__ = ["columns_move", "jump_in", "matrix_moves"]
-
-Variable = Any
 
 ANALYTIC = (
     *(ps.Add, ps.Sub, ps.Mul, ps.TrueDiv, ps.Neg, ps.Reciprocal, ps.Identity, ps.Second, ps.Sqr),
@@ -73,10 +72,6 @@ def columns_move(
     moving : sequence of variable
         Theta, and variables of other steps.
 
-    Returns
-    -------
-    list of bool
-
     Examples
     --------
     >>> import pytensor.tensor as pt
@@ -99,18 +94,8 @@ def matrix_moves(
 ) -> bool:
     """Whether A of ``outputs``, c + A x, may depend on the variables in ``moving``.
 
-    Parameters
-    ----------
-    outputs : sequence of variable
-    latents : sequence of variable
-        The variables that x consists of.
-    moving : sequence of variable
-    given : sequence of variable
-        Variables with values of their own, whose inputs do not count.
-
-    Returns
-    -------
-    bool
+    x consists of ``latents``. Variables in ``given`` have values of their own: their inputs do not
+    count.
 
     Examples
     --------
@@ -144,14 +129,7 @@ def jump_in(
 ) -> list[Apply[Any, Any] | None]:
     """For each part of x, an operation by which its columns of A(theta) may jump, or ``None``.
 
-    Parameters
-    ----------
-    output, x, parts, moving
-        See `columns_move`.
-
-    Returns
-    -------
-    list of node or None
+    The arguments are those of `columns_move`.
 
     Examples
     --------

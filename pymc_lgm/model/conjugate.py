@@ -14,11 +14,10 @@ from pymc.distributions.transforms import LogTransform
 from pytensor.tensor.random.basic import ExponentialRV, GammaRV, InvGammaRV
 
 from pymc_lgm.linalg import Array
+from pymc_lgm.model.operations import Variable
 from pymc_lgm.model.theta_gradient import parts_of
 
 __all__ = ["Law", "find_conjugate", "laws_of"]
-
-Variable = Any
 
 POWERS: dict[type, float] = {InvGammaRV: 1.0, GammaRV: -1.0, ExponentialRV: -1.0}
 """k with which x^k is inverse gamma, for the law of x; theta_j is log x."""
@@ -33,7 +32,6 @@ class Law(NamedTuple):
     Attributes
     ----------
     rv : str
-        Name of the random variable.
     is_flat : bool
         Whether the density of theta_j is constant, or exp(theta_j): see `FLAT`.
     power : float
@@ -66,27 +64,20 @@ def find_conjugate(
 ) -> NDArray[np.bool_]:
     """Find the amplitudes theta_j whose variance v = exp(k_j theta_j) is inverse gamma given f.
 
-    Its prior has to be inverse gamma, or flat in theta_j, and v must enter nothing but K.
+    Its prior has to be inverse gamma, or flat in theta_j, and v must enter nothing but K. The prior
+    of v may depend on the other components. Nothing is evaluated.
 
     Parameters
     ----------
-    laws : mapping
-        The law of each value variable of theta: see `laws_of`.
-    blocks : mapping
-        The part of theta that each value variable is.
+    laws, blocks : mapping
+        The law and the part of theta of each of its value variables.
     theta : variable
-        A vector.
     amplitudes : ndarray, shape (p,)
         k: see `pymc_lgm.model.amplitudes.find_amplitudes`.
     prior : mapping
         The log densities of theta's random variables, and of potentials, as graphs of theta.
     others : sequence of variable
         The mean and the log likelihood, as graphs of theta.
-
-    Returns
-    -------
-    ndarray of bool, shape (p,)
-        The prior of v may depend on the other components. Nothing is evaluated.
     """
     found = np.zeros(amplitudes.size, dtype=bool)
     if not amplitudes.any():
@@ -97,13 +88,10 @@ def find_conjugate(
         law = laws[name]
         readers = {term for term, read in by_term.items() if name in read}
         if name not in elsewhere and readers <= {law.rv}:
-            found[part] = [_is_inverse_gamma(law, k) for k in amplitudes[part]]
+            # The log density of x = log v is then −a x − b e^(−x) + constant, with b ≥ 0.
+            k = amplitudes[part]
+            found[part] = k != 0.0 if law.is_flat else k == law.power
     return found
-
-
-def _is_inverse_gamma(law: Law, k: float) -> bool:
-    """Whether the log density of x = log v is −a x − b e^(−x) + constant, with b ≥ 0."""
-    return k != 0.0 if law.is_flat else k == law.power
 
 
 def _read(

@@ -8,7 +8,7 @@ cumulative sums are of latent variables, and `cumulative_sums` finds these.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytensor.tensor as pt
 
@@ -18,12 +18,10 @@ from pytensor.tensor.basic import Join
 from pytensor.tensor.extra_ops import CumOp
 
 from pymc_lgm.model.latents import Latent
-from pymc_lgm.model.operations import function_of
+from pymc_lgm.model.operations import Variable, function_of
 from pymc_lgm.model.series import Series
 
 __all__ = ["CumulativeSums", "cumulative_sums", "distributed"]
-
-Variable = Any
 
 
 class CumulativeSums(NamedTuple):
@@ -63,18 +61,8 @@ def distributed(predictor: Sequence[Variable], given: Collection[Variable] = ())
     """Write cumulative sums of sums as sums of cumulative sums.
 
     The sum of a + b becomes that of a plus that of b, a factor moves before it, and a first value
-    [a, b, …] too: its sums are a and a + the sums of b, …
-
-    Parameters
-    ----------
-    predictor : sequence of variable
-    given : collection of variable
-        Random variables and latents: they stay as they are, with all that they depend on.
-
-    Returns
-    -------
-    list of variable
-        The same numbers, to rounding.
+    [a, b, …] too: its sums are a and a + the sums of b, … The numbers are the same, to rounding.
+    Variables in ``given``, random variables and latents, stay with all that they depend on.
 
     Examples
     --------

@@ -18,14 +18,11 @@ from pytensor.tensor.linalg.constructors import BaseBlockDiagonal
 from pytensor.tensor.linalg.products import KroneckerProduct
 from pytensor.tensor.linalg.solvers.core import SolveBase
 
-from pymc_lgm.model import refusals
 from pymc_lgm.model.fingerprint import described
-from pymc_lgm.model.operations import INDEXING, OF_SHAPES, core_of
+from pymc_lgm.model.operations import INDEXING, OF_SHAPES, Variable, core_of
 from pymc_lgm.model.reading import Reading
 
 __all__ = ["DataRead", "data_behind", "matrix_functions", "observed_behind"]
-
-Variable = Any
 
 LINEAR_ALGEBRA = "pytensor.tensor.linalg"
 """The module of PyTensor's functions of matrices: factors, inverses, solutions, determinants."""
@@ -86,11 +83,6 @@ class DataRead:
     def picked_anew(self) -> list[str]:
         """Names of data in ``picking`` that have changed."""
         return [str(v.name) for v, known in self._picking if _now(v) != known]
-
-    def refuse_new(self) -> None:
-        """Raise a `ValueError` if data have been replaced."""
-        if names := self.changed():
-            raise ValueError(refusals.new_data(names))
 
 
 def data_behind(graphs: Iterable[Variable]) -> dict[str, Variable]:

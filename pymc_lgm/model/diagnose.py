@@ -92,15 +92,16 @@ def explain(
 
 def _explain_likelihood(model: ModelFunctions, theta: Array, f: Array, where: str) -> str | None:
     try:
-        sums = model.likelihood.term_sums(f, theta)
+        terms = model.likelihood.term_values(f, theta)
     except (ValueError, AssertionError) as error:
         shapes = {name: tuple(v.shape.eval().tolist()) for name, v in model.observed.items()}
         return shapes_disagree(model.latent, model.n, shapes, error)
-    for k, name in enumerate(model.likelihood_names):
-        if np.isfinite(sums[k]):
-            continue
-        values = np.atleast_1d(model.likelihood.term_values(f, theta)[k])
+    # If effects are integrated out, the observed variables are one term.
+    for name, term in zip(model.likelihood_names, terms, strict=False):
+        values = np.atleast_1d(term)
         bad = np.argwhere(~np.isfinite(values))
+        if not bad.size:
+            continue
         first = tuple(int(i) for i in bad[0])
         at = ", ".join(map(str, first))
         message = (

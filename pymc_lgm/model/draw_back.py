@@ -1,4 +1,4 @@
-"""Latent variables given the linear predictor: x | f, theta, drawn exactly.
+"""The model's latent variables x given the linear predictor f = c + A x, drawn exactly.
 
 x is independent of y given f and theta, so drawing it after a move of (theta, f) leaves
 p(theta, x | y) invariant.
@@ -8,20 +8,19 @@ factorized. With L Lᵀ = K and T = L⁻¹ B S^½,
 
     β | f ~ N(S^½ Tᵀ L⁻¹ (f − c), S^½ (I − TᵀT) S^½),   z = f − c − B β.
 
-If noise is added to a process, the covariance of the process may be singular to rounding while that
+If f is a process plus noise, the covariance of the process may be singular to rounding while that
 of f is not. A draw is then right to the rounding error of the covariance: see `SymmetricRoot`.
 
-If a covariance has negative eigenvalues, f may have a density at a theta where x has none. Such a
-theta has no density. A move calls `DrawBack.exists` to find out before it draws anything. To reject
-the draw of x afterwards, with all the moves before it, would leave the posterior invariant only if
-those moves together were reversible.
+If a covariance has negative eigenvalues, f may have a density at a theta where x has none. The
+posterior then has no density there. A move asks `DrawBack.exists` before it draws anything.
+Rejecting the draw of x afterwards, with all moves before it, would leave the posterior invariant
+only if these moves together were reversible.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
@@ -32,24 +31,25 @@ from pymc_lgm.compile.graphs.functions import called_once
 from pymc_lgm.gaussian import BlocksPrior, Prior
 from pymc_lgm.linalg import Array, CholeskyFactor, factorize, tally
 from pymc_lgm.model.forms.base import LastThetas, Setting
+from pymc_lgm.model.operations import Variable
 from pymc_lgm.model.predictor import Predictor
 
 __all__ = ["DrawBack", "SymmetricRoot"]
-
-Variable = Any
 
 ROUNDED = 1e-10
 """A negative eigenvalue counts as 0 up to this share of the largest eigenvalue.
 
 PyMC computes squared distances as x² + y² − 2 x y. In units of the squared length-scale their
-rounding error is (range / length-scale)² times 1e-16: 1e-12 for a range of a hundred length-scales.
+rounding error is (range / length-scale)² times 1e-16: 1e-12 for a range of a hundred length-scales,
+and 1e-10 for a thousand.
 """
 
 
 class SymmetricRoot:
-    """The root U Λ^½ of a covariance C that is singular to rounding, with negative eigenvalues 0.
+    """The root U Λ^½ of a covariance C = U Λ Uᵀ that is singular to rounding.
 
-    Its square differs from C by at most `ROUNDED` times the largest eigenvalue.
+    Negative eigenvalues are replaced by 0, so the root times its transpose differs from C by at
+    most `ROUNDED` times the largest eigenvalue.
     """
 
     def __init__(self, root: Array):
@@ -57,7 +57,11 @@ class SymmetricRoot:
 
     @classmethod
     def of(cls, C: Array) -> SymmetricRoot | None:
-        """The root of an array, counted as ten O(n³) operations; ``None`` if not a covariance."""
+        """The root of an array; ``None`` if it is not a covariance.
+
+        It counts as ten O(n³) operations: at n = 200 to 1000 it takes 9 to 10 times as long as a
+        Cholesky factorization.
+        """
         if not np.isfinite(C).all():
             return None
         tally.cubic_ops += 10
@@ -82,12 +86,19 @@ class DrawBack:
 
         x = x° + Q⁻¹ Aᵀ K⁻¹ (f − c − A x°),   K = A Q⁻¹ Aᵀ.
 
-    It needs one factorization of each dense block of Q⁻¹, once per theta. If A is a permutation, f
+    This factorizes each dense block of Q⁻¹, once per theta. If A is a permutation (``order``), f
     determines x. With one process and few coefficients, no further matrix is factorized.
+
+    Parameters
+    ----------
+    setting : Setting
+    predictor : Predictor
     """
 
     def __init__(self, setting: Setting, predictor: Predictor):
-        self._setting, self._made_of, self._graph = setting, predictor, predictor.graph
+        self._setting = setting
+        self._predictor = predictor
+        self._graph = predictor.graph
         self._blocks = predictor.blocks
         self._order = predictor.order
         self._is_identity = predictor.is_identity
@@ -95,50 +106,48 @@ class DrawBack:
         self._last = LastThetas[tuple[list[Array], list[Root | None]] | None]()
         whitened = [block.latent.is_whitened for block in self._blocks]
         self._whitened_blocks = np.flatnonzero(whitened).tolist()
-        self._few = predictor.process_and_few()
-        others = [k for k in range(len(self._blocks)) if k != self._few]
-        parts = [np.arange(self.size)[self._blocks[k].part] for k in others]
-        self._at_few = np.concatenate(parts or [np.arange(0)])
+        self._process = predictor.main_process()
+        self._others = [k for k in range(len(self._blocks)) if k != self._process]
+        parts = [np.arange(self.size)[self._blocks[k].part] for k in self._others]
+        self._coefficients = np.concatenate(parts or [np.arange(0)])
 
     # These are compiled when first used: most models need only some of them.
 
     @cached_property
     def _covs(self) -> Callable[..., list[Array]]:
-        return self._setting.compiled([self._setting.theta], self._made_of.covs)
+        return self._setting.compiled([self._setting.theta], self._predictor.covs)
 
     @cached_property
-    def _predictor(self) -> Callable[..., Array]:
+    def _f_of(self) -> Callable[..., Array]:
         inputs = [self._graph.x, self._setting.theta]
-        return self._setting.compiled(inputs, self._made_of.predictor)
+        return self._setting.compiled(inputs, self._predictor.predictor)
 
     @cached_property
     def _transposed(self) -> Callable[..., Array]:
-        return self._setting.compiled(*self._back())
+        return self._setting.compiled(*self._transposed_graphs())
 
     @cached_property
-    def _values(self) -> Callable[..., list[Array]]:
+    def _values_of(self) -> Callable[..., list[Array]]:
         return self._setting.compiled([self._graph.x, self._setting.theta], self._graph.values)
 
     @cached_property
-    def _beside(self) -> Callable[..., list[Array]]:
-        predictor = self._made_of
-        theta = self._setting.theta
-        few = [k for k in range(len(self._blocks)) if k != self._few]
-        B = [predictor.columns(self._blocks[k]) for k in few]
-        variances = [predictor.covs[k] for k in few]
+    def _columns_and_variances(self) -> Callable[..., list[Array]]:
+        B = [self._predictor.columns(self._blocks[k]) for k in self._others]
+        variances = [self._predictor.covs[k] for k in self._others]
         graphs = [pt.concatenate(B, axis=1), pt.concatenate(variances)]
-        return self._setting.compiled([theta], graphs)
+        return self._setting.compiled([self._setting.theta], graphs)
 
     @cached_property
-    def _looks(self) -> tuple[Callable[..., list[Array]], Callable[..., Array]]:
-        """Covariances and the transposed predictor for an audit, which calls them a few times."""
-        covs = called_once([self._setting.theta], self._made_of.covs)
-        return covs, called_once(*self._back())
+    def _for_audit(self) -> tuple[Callable[..., list[Array]], Callable[..., Array]]:
+        """Blocks of Q⁻¹, and Aᵀ v, for an audit, which calls them a few times."""
+        covs = called_once([self._setting.theta], self._predictor.covs)
+        return covs, called_once(*self._transposed_graphs())
 
-    def _back(self) -> tuple[list[Variable], Variable]:
-        predictor, x = self._made_of.predictor, self._graph.x
-        v = pt.vector("v", shape=predictor.type.shape)
-        back = grad(pt.sum(predictor * v), x, disconnected_inputs="ignore")
+    def _transposed_graphs(self) -> tuple[list[Variable], Variable]:
+        """Inputs and output of Aᵀ v."""
+        f, x = self._predictor.predictor, self._graph.x
+        v = pt.vector("v", shape=f.type.shape)
+        back = grad(pt.sum(f * v), x, disconnected_inputs="ignore")
         return [x, self._setting.theta, v], back
 
     def forget(self) -> None:
@@ -152,7 +161,7 @@ class DrawBack:
         """
         if self._order is not None:
             return self._whitens_as(prior) or self._has_factors(theta)
-        if self._few is not None and self._few_at(prior, theta) is not None:
+        if self._process is not None and self._coefficients_at(prior, theta) is not None:
             return True
         return self._at(theta) is not None and self._has_factors(theta)
 
@@ -163,11 +172,11 @@ class DrawBack:
         if self._order is not None:
             x: Array | None = (f - prior.mean)[self._order]
         else:
-            few = None if self._few is None else self._few_given(rng, prior, theta, f)
-            x = self._given(rng, prior, theta, f) if few is None else few
+            x = None if self._process is None else self._by_coefficients(rng, prior, theta, f)
+            x = self._by_matheron(rng, prior, theta, f) if x is None else x
         if x is None:
             return None
-        values = [np.array(value, dtype=np.float64) for value in self._values(x, theta)]
+        values = [np.array(value, dtype=np.float64) for value in self._values_of(x, theta)]
         # The model's variable is ν with L ν = x.
         whitened = self._whitened(prior, theta, x)
         if whitened is None:
@@ -176,12 +185,15 @@ class DrawBack:
             values[k] = nu
         return values
 
-    def along(self, prior: Prior, theta: Array, w: Array) -> tuple[list[Array], list[Array]] | None:
-        """Means of the model's latent variables, and K_x Aᵀ w in their coordinates.
+    def mean_and_step(
+        self, prior: Prior, theta: Array, w: Array
+    ) -> tuple[list[Array], list[Array]] | None:
+        """Means of the model's latent variables, and the step x = Q⁻¹ Aᵀ w from them.
 
-        ``None`` if the covariance of one of them is not positive definite.
+        Both have the shapes of these variables. ``None`` if a covariance among them is not positive
+        definite.
         """
-        covs_at, transposed = self._looks
+        covs_at, transposed = self._for_audit
         covs = [np.asarray(cov) for cov in covs_at(theta)]
         # If a covariance is singular, PyMC has no density to compare with.
         dense = [cov for cov in covs if cov.ndim == 2]
@@ -195,8 +207,8 @@ class DrawBack:
         for block, cov in zip(self._blocks, covs, strict=True):
             part = back[block.part]
             u[block.part] = cov * part if cov.ndim == 1 else cov @ part
-        means = [np.array(x, dtype=np.float64) for x in self._values(zero, theta)]
-        there = [np.array(x, dtype=np.float64) for x in self._values(u, theta)]
+        means = [np.array(x, dtype=np.float64) for x in self._values_of(zero, theta)]
+        there = [np.array(x, dtype=np.float64) for x in self._values_of(u, theta)]
         steps = [b - a for a, b in zip(means, there, strict=True)]
         whitened = self._whitened(prior, theta, u)
         if whitened is None:
@@ -206,11 +218,11 @@ class DrawBack:
         return means, steps
 
     def _whitens_as(self, prior: Prior) -> bool:
-        """Whether the factors of f give ν, because the processes of f are those of x."""
+        """Whether factors of K give ν = L⁻¹ x, because the processes of f are those of x."""
         return self._is_identity or isinstance(prior, BlocksPrior) or not self._whitened_blocks
 
     def _has_factors(self, theta: Array) -> bool:
-        """Whether each block that is whitened in the model has a Cholesky factor at theta."""
+        """Whether each block of x that is whitened in the model has an L at theta."""
         if not self._whitened_blocks:
             return True
         known = self._at(theta)
@@ -239,12 +251,14 @@ class DrawBack:
         blocks = {k: self._blocks[k] for k in self._whitened_blocks}
         return {k: nu[block.part].reshape(block.shape) for k, block in blocks.items()}
 
-    def _few_at(self, prior: Prior, theta: Array) -> tuple[Array, Array, Array, Array] | None:
-        """B, S^½, T and a root of I − TᵀT, for n² k operations.
+    def _coefficients_at(
+        self, prior: Prior, theta: Array
+    ) -> tuple[Array, Array, Array, Array] | None:
+        """B, S^½, T and a root of I − TᵀT: O(n² k) for k coefficients.
 
         ``None`` if I − TᵀT is not positive definite in floating point.
         """
-        B, variances = self._beside(theta)
+        B, variances = self._columns_and_variances(theta)
         roots = np.sqrt(variances)
         T = prior.solve(np.asfortranarray(B * roots))
         tally.cubic_ops += round(3 * roots.size / B.shape[0])  # n² k over n³/3
@@ -254,25 +268,26 @@ class DrawBack:
             return None
         return B, roots, T, root
 
-    def _few_given(
+    def _by_coefficients(
         self, rng: np.random.Generator, prior: Prior, theta: Array, f: Array
     ) -> Array | None:
-        """Draw x by drawing the coefficients first."""
-        assert self._few is not None
-        known = self._few_at(prior, theta)
+        """Draw x by drawing the coefficients β first; ``None`` if rounding prevents it."""
+        assert self._process is not None
+        known = self._coefficients_at(prior, theta)
         if known is None:
             return None
         B, roots, T, root = known
         nu = prior.solve(f - prior.mean)
         beta = roots * (T.T @ nu + root @ rng.standard_normal(roots.size))
         x = np.empty(self.size)
-        x[self._at_few] = beta
-        x[self._blocks[self._few].part] = f - prior.mean - B @ beta
+        x[self._coefficients] = beta
+        x[self._blocks[self._process].part] = f - prior.mean - B @ beta
         return x
 
-    def _given(
+    def _by_matheron(
         self, rng: np.random.Generator, prior: Prior, theta: Array, f: Array
     ) -> Array | None:
+        """Draw x by Matheron's rule; ``None`` if a block of Q⁻¹ is not a covariance."""
         known = self._at(theta)
         if known is None:
             return None
@@ -281,7 +296,7 @@ class DrawBack:
         for block, cov, factor in zip(self._blocks, covs, factors, strict=True):
             xi = rng.standard_normal(block.part.stop - block.part.start)
             x[block.part] = np.sqrt(cov) * xi if factor is None else factor.multiply(xi)
-        alpha = prior.inverse_times(f - self._predictor(x, theta))
+        alpha = prior.inverse_times(f - self._f_of(x, theta))
         back = self._transposed(x, theta, alpha)
         for block, cov, factor in zip(self._blocks, covs, factors, strict=True):
             part = back[block.part]
@@ -289,13 +304,13 @@ class DrawBack:
         return x
 
     def _at(self, theta: Array) -> tuple[list[Array], list[Root | None]] | None:
-        """Covariances or variances of the blocks, and roots of the covariances.
+        """Blocks of Q⁻¹, as covariances or as variances, and the roots of the covariances.
 
-        ``None`` if one is not a covariance, although that of f is.
+        ``None`` if a block is not a covariance, although that of f is.
         """
-        return self._last.at(theta, self._found_at)
+        return self._last.at(theta, self._computed_at)
 
-    def _found_at(self, theta: Array) -> tuple[list[Array], list[Root | None]] | None:
+    def _computed_at(self, theta: Array) -> tuple[list[Array], list[Root | None]] | None:
         covs = [np.asarray(cov) for cov in self._covs(theta)]
         roots = list[Root | None]()
         before = [known for known in self._last.results if known is not None]

@@ -18,12 +18,11 @@ from pytensor.tensor.elemwise import CAReduce, Elemwise
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import Dot
 
-from pymc_lgm.model.operations import SETTING, core_of, moved, sources
+from pymc_lgm.model.operations import SETTING, Variable, core_of, moved, sources
 from pymc_lgm.model.reads import Evaluation
 
 __all__ = ["distinct_elements"]
 
-Variable = Any
 Bits = NDArray[np.uint64]
 """Codes of 128 bits, one per expression, with a last axis of two."""
 

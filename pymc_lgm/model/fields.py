@@ -11,7 +11,6 @@ standard deviation of the soft constraint on the mean. It is proper if the map i
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pytensor.tensor as pt
@@ -22,85 +21,24 @@ from pytensor.tensor.linalg import solve_triangular
 from scipy.sparse import csc_array
 from scipy.sparse.csgraph import connected_components
 
-from pymc_lgm.gaussian import Family
 from pymc_lgm.gaussian.families import Map
-from pymc_lgm.gaussian.neighbors import NearestNeighbors, Neighbors
-from pymc_lgm.gaussian.spde import FiniteElements, OfMesh
-from pymc_lgm.gaussian.structure import IntrinsicMap, OfStructure, Structure
+from pymc_lgm.gaussian.neighbors import NearestNeighbors
+from pymc_lgm.gaussian.spde import OfMesh
+from pymc_lgm.gaussian.structure import IntrinsicFamily, IntrinsicMap
 from pymc_lgm.gmrf import ConstraintTransform, IntrinsicRV, MaternRV, kappa_and_tau
-from pymc_lgm.model import refusals
 from pymc_lgm.model.integrates import positive_or_nan
+from pymc_lgm.model.operations import Variable
 from pymc_lgm.model.series import as_series, as_vector_walk, is_series, is_vector_walk
+from pymc_lgm.model.sparse_precision import FieldLaw
 from pymc_lgm.vecchia import VecchiaRV
 
 __all__ = [
     "FIELDS",
-    "FieldLaw",
-    "Structured",
     "is_areas",
     "is_structured",
     "is_vecchia",
     "transform_of",
 ]
-
-Variable = Any
-
-
-class FieldLaw(Protocol):
-    """The prior of a latent vector with a sparse precision."""
-
-    @property
-    def reads(self) -> list[Variable]:
-        """Graphs whose values `Family.at` takes."""
-
-    def covariance(self) -> Variable:
-        """The covariance, shape (n, n), as a graph, for models that need a dense one."""
-
-    def family(self, n: int) -> Family:
-        """The family of n elements, a function of the values of ``reads``."""
-
-    def explain(self, where: str) -> str:
-        """Say why there is no proper prior, and what to write instead."""
-
-
-class Areas(NamedTuple):
-    """The precision of a `pymc.CAR`: a `FieldLaw`.
-
-    Attributes
-    ----------
-    W : sparse array, shape (n, n)
-    alpha, tau : variable
-        Scalars.
-    name : str
-    """
-
-    W: csc_array
-    alpha: Variable
-    tau: Variable
-    name: str
-
-    @property
-    def reads(self) -> list[Variable]:
-        """τ and α."""
-        return [self.tau, self.alpha]
-
-    def covariance(self) -> Variable:
-        """The covariance, shape (n, n): an inverse, O(n³); NaN if `pymc.CAR` has no density."""
-        W = self.W.toarray()
-        inside = pt.lt(abs(self.alpha), 1.0)
-        alpha = pt.switch(inside, self.alpha, np.nan)
-        return pt.linalg.inv(positive_or_nan(self.tau) * (np.diag(W.sum(axis=0)) - alpha * W))
-
-    def family(self, n: int) -> Map:
-        """The family of precisions τ (D − α W)."""
-        return Map(self.W)
-
-    def explain(self, where: str) -> str:
-        """Say why Q is not positive definite, and what to write instead."""
-        return (
-            f"The precision of {self.name!r}, tau (D - alpha W), is not positive definite {where}: "
-            "it needs tau > 0 and -1 < alpha < 1. Give alpha a pm.Beta prior."
-        )
 
 
 def is_areas(rv: Variable) -> bool:
@@ -109,7 +47,7 @@ def is_areas(rv: Variable) -> bool:
     return isinstance(op, CARRV) and rv.ndim == 1 and isinstance(rv.owner.inputs[3], Constant)
 
 
-def as_areas(rv: Variable) -> tuple[Variable, Areas]:
+def as_areas(rv: Variable) -> tuple[Variable, FieldLaw]:
     """The mean and the precision of a `pymc.CAR`.
 
     Raises
@@ -137,44 +75,21 @@ def as_areas(rv: Variable) -> tuple[Variable, Areas]:
             "it an independent effect: pt.concatenate([phi, pm.Normal('islands', 0, s, shape=1)])."
         )
     alpha, tau = (pt.as_tensor(x).reshape(()).astype("float64") for x in (alpha, tau))
-    return mean, Areas(weights, alpha, tau, str(name))
 
+    def covariance() -> Variable:
+        """An inverse; NaN where `pymc.CAR` has no density."""
+        W = weights.toarray()
+        inside = pt.switch(pt.lt(abs(alpha), 1.0), alpha, np.nan)
+        return pt.linalg.inv(positive_or_nan(tau) * (np.diag(W.sum(axis=0)) - inside * W))
 
-class IntrinsicAreas(NamedTuple):
-    """The precision of a `pymc.ICAR`: a `FieldLaw`.
-
-    Attributes
-    ----------
-    W : sparse array, shape (n, n)
-    sigma : float
-        Scale of the differences between neighbors.
-    sd : float
-        Standard deviation of the mean.
-    """
-
-    W: csc_array
-    sigma: float
-    sd: float
-
-    @property
-    def reads(self) -> list[Variable]:
-        """Empty, because the precision is fixed."""
-        return []
-
-    def covariance(self) -> Variable:
-        """The covariance, shape (n, n): an inverse, O(n³)."""
-        W = self.W.toarray()
-        Q = (np.diag(W.sum(axis=1)) - W) / self.sigma**2
-        cov = np.linalg.inv(Q + 1.0 / (len(W) * self.sd) ** 2)
-        return pt.constant(0.5 * (cov + cov.T))
-
-    def family(self, n: int) -> IntrinsicMap:
-        """A sparse precision with a correction of rank two."""
-        return IntrinsicMap(self.W, self.sd, self.sigma)
-
-    def explain(self, where: str) -> str:
-        """Say that there is no proper prior, which does not depend on theta."""
-        return f"The map has no proper prior {where}."
+    return mean, FieldLaw(
+        kind="areas",
+        reads=[tau, alpha],
+        family=lambda n: Map(weights),
+        covariance=covariance,
+        fault=f"The precision of {name!r}, tau (D - alpha W), is not positive definite",
+        remedy=": it needs tau > 0 and -1 < alpha < 1. Give alpha a pm.Beta prior.",
+    )
 
 
 def is_intrinsic(rv: Variable) -> bool:
@@ -187,7 +102,7 @@ def is_intrinsic(rv: Variable) -> bool:
     )
 
 
-def as_intrinsic(rv: Variable) -> tuple[Variable, IntrinsicAreas]:
+def as_intrinsic(rv: Variable) -> tuple[Variable, FieldLaw]:
     """The mean and the precision of a `pymc.ICAR`.
 
     Raises
@@ -199,51 +114,41 @@ def as_intrinsic(rv: Variable) -> tuple[Variable, IntrinsicAreas]:
     W, sigma, sd = rv.owner.op.dist_params(rv.owner)
     name = str(rv.name)
     if not (isinstance(sigma, Constant) and isinstance(sd, Constant)):
-        raise ValueError(refusals.intrinsic_scale(name))
+        raise ValueError(
+            f"pm.ICAR({name!r}) has a sigma, or a zero_sum_stdev, that is not constant. Its "
+            "density leaves out -(n - 1) log(sigma): the posterior of sigma would be wrong with "
+            f"any sampler. Write pm.ICAR({name!r}, W=W), and multiply it by the scale: mu = "
+            "pm.math.exp(b0 + sigma * (pm.math.sqrt(1 - rho) * theta + pm.math.sqrt(rho / s) * "
+            "phi)) with s = lgm.spatial.scaling_factor(W)."
+        )
     weights = csc_array(W.data, dtype=np.float64)
     count, component = connected_components(weights, directed=False)
     if count > 1:
-        raise ValueError(refusals.not_connected(name, np.bincount(component).tolist()))
-    return pt.zeros(()), IntrinsicAreas(weights, float(sigma.data), float(sd.data))
-
-
-class Structured(NamedTuple):
-    """Precision R/σ² on Cᵀ x = 0: a `FieldLaw`.
-
-    Attributes
-    ----------
-    structure : Structure
-    sigma : variable
-        A number.
-    name : str
-    shape : tuple of int
-        The shape of the variable, whose elements are the vector.
-    """
-
-    structure: Structure
-    sigma: Variable
-    name: str
-    shape: tuple[int, ...]
-
-    @property
-    def reads(self) -> list[Variable]:
-        """σ."""
-        return [self.sigma]
-
-    def covariance(self) -> Variable:
-        """The covariance of the coordinates, (n − k, n − k)."""
-        return self.sigma**2 * pt.constant(self.structure.covariance())
-
-    def family(self, n: int) -> OfStructure:
-        """Q by its elements, with constraints."""
-        return OfStructure(self.structure)
-
-    def explain(self, where: str) -> str:
-        """Say that σ is the cause: nothing else is random."""
-        return (
-            f"The sigma of {self.name!r} is not positive and finite {where}. Give it a prior on "
-            "positive numbers, as lgm.gmrf.pc_prior has."
+        sizes = np.bincount(component).tolist()
+        raise ValueError(
+            f"The map of pm.ICAR({name!r}) has {len(sizes)} connected parts, of "
+            f"{', '.join(map(str, sizes))} areas: the level of each is free, and the prior "
+            "improper. Join them, as by a ferry. Or use one ICAR per part, and independent effects "
+            "for areas without neighbors: phi = pt.concatenate([pm.ICAR('north', W=W_north), "
+            "pm.ICAR('south', W=W_south), pm.Normal('islands', 0, 1, shape=k)]), divided by "
+            "np.sqrt(lgm.spatial.scaling_factor(W)), which has the scale of each area's part."
         )
+    scale, sd_of_mean = float(sigma.data), float(sd.data)
+
+    def covariance() -> Variable:
+        W = weights.toarray()
+        Q = (np.diag(W.sum(axis=1)) - W) / scale**2
+        cov = np.linalg.inv(Q + 1.0 / (len(W) * sd_of_mean) ** 2)
+        return pt.constant(0.5 * (cov + cov.T))
+
+    return pt.zeros(()), FieldLaw(
+        kind="intrinsicareas",
+        reads=[],  # the precision is fixed
+        family=lambda n: IntrinsicMap(weights, sd_of_mean, scale),
+        covariance=covariance,
+        fault="The map has no proper prior",
+        remedy=".",
+    )
 
 
 def is_structured(rv: Variable) -> bool:
@@ -256,53 +161,18 @@ def transform_of(rv: Variable) -> ConstraintTransform:
     return ConstraintTransform(rv.owner.op.structure, rv.owner.op.shape)
 
 
-def as_structured(rv: Variable) -> tuple[Variable, Structured]:
-    """The mean and the precision of an intrinsic field, from its op."""
-    (sigma,) = rv.owner.op.dist_params(rv.owner)
-    op = rv.owner.op
-    sigma = positive_or_nan(sigma.astype("float64"))
-    return pt.zeros(()), Structured(op.structure, sigma, str(rv.name), op.shape)
-
-
-class Matern(NamedTuple):
-    """Precision τ² (κ⁴ C + 2 κ² G + G C⁻¹ G): a `FieldLaw`.
-
-    Attributes
-    ----------
-    elements : FiniteElements
-    kappa, tau : variable
-        Scalars.
-    name : str
-    """
-
-    elements: FiniteElements
-    kappa: Variable
-    tau: Variable
-    name: str
-
-    @property
-    def reads(self) -> list[Variable]:
-        """κ and τ."""
-        return [self.kappa, self.tau]
-
-    def covariance(self) -> Variable:
-        """The covariance, shape (n, n): an inverse, O(n³)."""
-        C, G = pt.constant(self.elements.c), pt.constant(self.elements.G.toarray())
-        K = self.kappa**2 * pt.diag(C) + G
-        inverse = pt.linalg.inv(K)
-        return pt.dot(inverse * C, inverse) / self.tau**2
-
-    def family(self, n: int) -> OfMesh:
-        """The family of precisions on the mesh."""
-        return OfMesh(self.elements)
-
-    def explain(self, where: str) -> str:
-        """Say that range or σ is the cause, since nothing else is random."""
-        return (
-            f"The range or the sigma of {self.name!r} is not positive and finite {where}, or the "
-            "range is thousands of times as long as the edges of the mesh. Give both priors on "
-            "positive numbers, such as lgm.gmrf.pc_prior."
-        )
+def as_structured(rv: Variable) -> tuple[Variable, FieldLaw]:
+    """The mean and the precision R/σ² on Cᵀ x = 0 of an intrinsic field, from its op."""
+    (scale,) = rv.owner.op.dist_params(rv.owner)
+    sigma, structure = positive_or_nan(scale), rv.owner.op.structure
+    return pt.zeros(()), FieldLaw(
+        kind="structured",
+        reads=[sigma],
+        family=lambda n: IntrinsicFamily(structure),
+        covariance=lambda: sigma**2 * pt.constant(structure.covariance()),  # of the coordinates
+        fault=f"The sigma of {str(rv.name)!r} is not positive and finite",
+        remedy=". Give it a prior on positive numbers, as lgm.gmrf.pc_prior has.",
+    )
 
 
 def is_matern(rv: Variable) -> bool:
@@ -310,57 +180,25 @@ def is_matern(rv: Variable) -> bool:
     return isinstance(rv.owner.op, MaternRV) and rv.ndim == 1
 
 
-def as_matern(rv: Variable) -> tuple[Variable, Matern]:
-    """The mean and the precision of a Matérn field, from the mesh, range and σ of its op."""
-    numbers = [each.astype("float64") for each in rv.owner.op.dist_params(rv.owner)]
-    kappa, tau = kappa_and_tau(*map(positive_or_nan, numbers))
-    return pt.zeros(()), Matern(rv.owner.op.mesh.elements, kappa, tau, str(rv.name))
+def as_matern(rv: Variable) -> tuple[Variable, FieldLaw]:
+    """The mean and the precision τ² (κ⁴ C + 2 κ² G + G C⁻¹ G) of a Matérn field, from its op."""
+    kappa, tau = kappa_and_tau(*map(positive_or_nan, rv.owner.op.dist_params(rv.owner)))
+    elements = rv.owner.op.mesh.elements
 
+    def covariance() -> Variable:
+        C, G = pt.constant(elements.c), pt.constant(elements.G.toarray())
+        inverse = pt.linalg.inv(kappa**2 * pt.diag(C) + G)
+        return pt.dot(inverse * C, inverse) / tau**2
 
-class Vecchia(NamedTuple):
-    """A prior f_i | f_{N(i)} ~ N(B_i f_{N(i)}, D_i), a `FieldLaw`.
-
-    Attributes
-    ----------
-    neighbors : Neighbors
-        An order of the n elements, and N(i), up to m elements before each in this order.
-    B, D : variable, shape (n, m) and (n,)
-        Weights of the neighbors and conditional variances, as graphs, in this order.
-    name : str
-        Name of the random variable, for errors.
-    """
-
-    neighbors: Neighbors
-    B: Variable
-    D: Variable
-    name: str
-
-    @property
-    def reads(self) -> list[Variable]:
-        """B and D, which `NearestNeighbors.at` takes."""
-        return [self.B, self.D]
-
-    def covariance(self) -> Variable:
-        """(I − B)⁻¹ D (I − B)⁻ᵀ in the model's order, shape (n, n), for O(n³) operations."""
-        neighbors, n = self.neighbors, self.neighbors.n
-        row, slot = np.nonzero(neighbors.there)
-        zeros = pt.zeros((n, n))
-        B = pt.set_subtensor(zeros[row, neighbors.of[row, slot]], self.B[row, slot])
-        root = solve_triangular(pt.eye(n) - B, pt.diag(pt.sqrt(self.D)), lower=True)
-        root = root[neighbors.back]
-        return pt.dot(root, root.T)
-
-    def family(self, n: int) -> NearestNeighbors:
-        """The sparse Q as a function of B and D; the neighbors know n."""
-        return NearestNeighbors(self.neighbors)
-
-    def explain(self, where: str) -> str:
-        """Name the covariances that may fail, those of a point and its neighbors, and remedies."""
-        return (
-            f"The covariance of {self.name!r} at a point and its neighbors is not positive "
-            f"definite, or not finite, {where}. Points may be too close for a smooth covariance "
-            "function: write a larger jitter=, or start scales away from zero, as with initval=1."
-        )
+    return pt.zeros(()), FieldLaw(
+        kind="matern",
+        reads=[kappa, tau],
+        family=lambda n: OfMesh(elements),
+        covariance=covariance,
+        fault=f"The range or the sigma of {str(rv.name)!r} is not positive and finite",
+        remedy=", or the range is thousands of times as long as the edges of the mesh. Give both "
+        "priors on positive numbers, such as lgm.gmrf.pc_prior.",
+    )
 
 
 def is_vecchia(rv: Variable) -> bool:
@@ -368,11 +206,34 @@ def is_vecchia(rv: Variable) -> bool:
     return isinstance(rv.owner.op, VecchiaRV) and rv.ndim == 1
 
 
-def as_vecchia(rv: Variable) -> tuple[Variable, Vecchia]:
-    """The mean and the prior of a nearest-neighbor process, from its op and the op's inputs."""
-    op = rv.owner.op
-    B, D = (v.astype("float64") for v in op.dist_params(rv.owner))
-    return pt.zeros(()), Vecchia(op.neighbors, B, D, str(rv.name))
+def as_vecchia(rv: Variable) -> tuple[Variable, FieldLaw]:
+    """The mean and the prior f_i | f_{N(i)} ~ N(B_i f_{N(i)}, D_i) of a nearest-neighbor process.
+
+    B, shape (n, m), and D, shape (n,), are graphs in the order of the neighbors N(i).
+    """
+    neighbors = rv.owner.op.neighbors
+    B, D = (v.astype("float64") for v in rv.owner.op.dist_params(rv.owner))
+
+    def covariance() -> Variable:
+        """(I − B)⁻¹ D (I − B)⁻ᵀ in the model's order."""
+        n = neighbors.n
+        row, slot = np.nonzero(neighbors.there)
+        zeros = pt.zeros((n, n))
+        weights = pt.set_subtensor(zeros[row, neighbors.of[row, slot]], B[row, slot])
+        root = solve_triangular(pt.eye(n) - weights, pt.diag(pt.sqrt(D)), lower=True)
+        root = root[neighbors.back]
+        return pt.dot(root, root.T)
+
+    return pt.zeros(()), FieldLaw(
+        kind="vecchia",
+        reads=[B, D],
+        family=lambda n: NearestNeighbors(neighbors),
+        covariance=covariance,
+        fault=f"The covariance of {str(rv.name)!r} at a point and its neighbors is not positive "
+        "definite, or not finite,",
+        remedy=". Points may be too close for a smooth covariance function: write a larger "
+        "jitter=, or start scales away from zero, as with initval=1.",
+    )
 
 
 FIELDS: dict[Callable[[Variable], bool], Callable[[Variable], tuple[Variable, FieldLaw]]] = {

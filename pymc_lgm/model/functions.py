@@ -24,7 +24,8 @@ from pymc_lgm.gaussian.sites import ClassBlocks, SiteBlocks, scattered
 from pymc_lgm.linalg import Array
 from pymc_lgm.model import refusals
 from pymc_lgm.model.forms.base import PriorAt
-from pymc_lgm.model.graphs import Block, Graphs, LikelihoodReads, Variable
+from pymc_lgm.model.graphs import Block, Graphs, LikelihoodReads
+from pymc_lgm.model.operations import Variable
 from pymc_lgm.model.reading import Reading
 from pymc_lgm.model.reads import groups_of, joined, sets_of, within
 from pymc_lgm.model.refutations import generator, is_flat, thetas_near
@@ -33,14 +34,11 @@ __all__ = ["ModelFunctions"]
 
 
 class ModelFunctions:
-    """A latent Gaussian model as compiled functions of theta (p,) and f (n,).
+    """The functions of a `pymc_lgm.model.read.LatentGaussianModel`.
 
-        theta ~ p(theta),   f | theta ~ N(m(theta), K(theta)),
-        p(y | f, theta) = ∏ p(y_i | f_i, theta)
-
-    `pymc_lgm.read` makes one. theta is the raveled vector of the unconstrained
-    value variables ``theta_names``, in their order. `read` takes every other variable from a point.
-    Functions are compiled when they are first used.
+    theta is the raveled vector of the unconstrained value variables ``theta_names``, in their
+    order. `read` takes every other variable from a point. Functions are compiled when they are
+    first used.
 
     Attributes
     ----------

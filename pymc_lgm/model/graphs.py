@@ -33,17 +33,14 @@ from pymc_lgm.model.conjugate import find_conjugate, laws_of
 from pymc_lgm.model.forms import Form, Setting, forms_of
 from pymc_lgm.model.log_concave import are_log_concave, are_quadratic, are_softmaxes
 from pymc_lgm.model.missing import Missing
-from pymc_lgm.model.operations import INDEXING, SETTING, depending
+from pymc_lgm.model.operations import INDEXING, SETTING, Variable, depending
 from pymc_lgm.model.parts import simplified
 from pymc_lgm.model.reading import Reading
 from pymc_lgm.model.reads import Evaluation, Reads, reads_of, terms_of
-from pymc_lgm.model.refusals import draws, shapes_disagree
+from pymc_lgm.model.refusals import shapes_disagree
 from pymc_lgm.model.theta_gradient import theta_gradient
 
-__all__ = ["Block", "Graphs", "LikelihoodReads", "Variable"]
-
-Variable = Any
-"""A PyTensor variable. PyTensor's own types do not declare its operators."""
+__all__ = ["Block", "Graphs", "LikelihoodReads"]
 
 Block = tuple[slice, tuple[int, ...]]
 """The part of theta that is a variable, and the variable's shape."""
@@ -147,7 +144,12 @@ def _refuse_draws(densities: Mapping[str, Variable]) -> None:
         return any(isinstance(node.op, RandomVariable | SymbolicRandomVariable) for node in nodes)
 
     if is_random(list(densities.values())):  # one walk, unless there is such a density
-        raise ValueError(draws(next(k for k, density in densities.items() if is_random([density]))))
+        name = next(k for k, density in densities.items() if is_random([density]))
+        raise ValueError(
+            f"The log density of {name!r} draws random numbers: each evaluation gives another "
+            "value, and a chain on it has no posterior. Write the density of the data, or make the "
+            "random numbers a variable of the model."
+        )
 
 
 def _in_the_first_form_that_fits(setting: Setting) -> tuple[Form, list[Variable]]:
@@ -159,8 +161,8 @@ def _in_the_first_form_that_fits(setting: Setting) -> tuple[Form, list[Variable]
         except ValueError as error:
             names = {rv.name: rv.type.shape for rv in model.observed_RVs}
             raise ValueError(shapes_disagree(form.label, form.n, names, error)) from error
-        if (known := form.known(densities)) is not None:
-            return form, known
+        if (prepared := form.prepare(densities)) is not None:
+            return form, prepared
     raise AssertionError("the last form fits every model")
 
 
@@ -236,7 +238,13 @@ class Graphs:
             for v in ancestors(list(self.likelihood.values()))
             if isinstance(v, SharedVariable) and v not in data
         ]
-        graphs = [self._mean, self._cov, self._log_likelihood, self._log_prior, *self.form.reads]
+        graphs = [
+            self._mean,
+            self._cov,
+            self._log_likelihood,
+            self._log_prior,
+            *self.form.theta_graphs,
+        ]
         used = set(ancestors([*graphs, *self.missing.graphs]))
         self.others = {v.name: v for v in setting.others if v in used}
         cov_uses = set(ancestors(self.form.of_values))
@@ -373,12 +381,8 @@ class Graphs:
         v = pt.vector("v", shape=self._mean.type.shape)
         return [self.theta, v], self._theta_grad(pt.sum(self._mean * v))
 
-    # For error messages: the log density of each variable in ``prior`` and in ``likelihood``, and
-    # that of the latter elementwise.
+    # For error messages: the log densities of ``prior``, and those of ``likelihood`` elementwise.
     prior_sums = _compiled(lambda self: ([self.theta], [pt.sum(t) for t in self.prior.values()]))
-    term_sums = _compiled(
-        lambda self: (self._f_theta, [pt.sum(t) for t in self.likelihood.values()])
-    )
     term_values = _compiled(lambda self: (self._f_theta, list(self.likelihood.values())))
 
     @property
@@ -390,7 +394,7 @@ class Graphs:
     def compiled(self, inputs: list[Variable], outputs: Any) -> Callable[..., Any]:
         """A function that does not check its inputs, float64 arrays of the right shape."""
         of = outputs if isinstance(outputs, list) else [outputs]
-        return self.form.placed(self._function(inputs, outputs), inputs, of)
+        return self.form.wrap(self._function(inputs, outputs), inputs, of)
 
     def _function(self, inputs: list[Variable], outputs: Any) -> Callable[..., Any]:
         return compiled(inputs, outputs, self._compile_kwargs)
@@ -444,7 +448,7 @@ class Graphs:
     @property
     def conjugate(self) -> NDArray[np.bool_]:
         """The result of `find_conjugate`."""
-        others = [self._mean, self._log_likelihood, *self.form.reads]
+        others = [self._mean, self._log_likelihood, *self.form.theta_graphs]
         return find_conjugate(
             self._laws, self._blocks, self.theta, self.amplitudes, self.prior, others
         )
@@ -479,13 +483,17 @@ class Graphs:
         """Whether the evidence of a Gaussian approximation can be differentiated in theta."""
         if self.form.has_theta_gradient or not self.form.has_evidence_gradient:
             return self.has_theta_gradient
-        terms = [*(pt.sum(v) for v in self.form.reads), self._log_prior, self._log_likelihood]
+        terms = [
+            *(pt.sum(v) for v in self.form.theta_graphs),
+            self._log_prior,
+            self._log_likelihood,
+        ]
         return _differentiable(lambda: self._theta_grad(_total(terms)))
 
     @cached_property
     def theta_in_likelihood(self) -> bool:
-        """Whether ℓ depends on theta, directly or through ``reads`` of the form."""
-        return bool(self.form.reads) or self.theta in set(ancestors([self._log_likelihood]))
+        """Whether ℓ depends on theta, directly or through ``theta_graphs`` of the form."""
+        return bool(self.form.theta_graphs) or self.theta in set(ancestors([self._log_likelihood]))
 
     @cached_property
     def has_prior_gradient(self) -> bool:

@@ -30,6 +30,7 @@ from pymc_lgm.compile.graphs.upstream import default_transform_of
 from pymc_lgm.model.operations import (
     JOINING,
     PICKING,
+    Variable,
     constant_of,
     core_of,
     function_of,
@@ -38,34 +39,7 @@ from pymc_lgm.model.operations import (
 
 __all__ = ["integrates_to_one", "is_positive", "positive_or_nan"]
 
-Variable = Any
-
-POSITIVE_PARAMETERS: dict[type, tuple[int, ...]] = {
-    rb.NormalRV: (1,),
-    rb.HalfNormalRV: (1,),
-    rb.LogNormalRV: (1,),
-    rb.StudentTRV: (0, 2),
-    rb.CauchyRV: (1,),
-    rb.LaplaceRV: (1,),
-    rb.LogisticRV: (1,),
-    rb.GumbelRV: (1,),
-    rb.ExponentialRV: (0,),
-    rb.GammaRV: (0, 1),
-    rb.InvGammaRV: (0, 1),
-    rb.BetaRV: (0, 1),
-    rb.WeibullRV: (0, 1),
-    rb.PoissonRV: (0,),
-    rb.NegBinomialRV: (0,),
-}
-"""Distributions, and the indices of parameters that must be positive."""
-
-UNIT_PARAMETERS: dict[type, tuple[int, ...]] = {
-    rb.BernoulliRV: (0,),
-    rb.BinomialRV: (1,),
-    rb.NegBinomialRV: (1,),
-    rb.GeometricRV: (0,),
-}
-"""Distributions, and the indices of parameters that must be probabilities."""
+Condition = Callable[[Variable], bool]
 
 SUPPORT_IS_POSITIVE = (
     *(rb.ExponentialRV, rb.GammaRV, rb.InvGammaRV, rb.LogNormalRV, rb.BetaRV, rb.WeibullRV),
@@ -134,28 +108,18 @@ def _of_all_rows(cov: Variable) -> Variable | None:
     return cov
 
 
-def _needs(rv: Variable) -> list[tuple[Variable, Callable[[Variable], bool]]] | None:
+def _needs(rv: Variable) -> list[tuple[Variable, Condition]] | None:
     """Each parameter with the condition that it must meet; ``None`` for an unknown distribution."""
     op = rv.owner.op
-    if not isinstance(op, RandomVariable):
-        return None
-    parameters = op.dist_params(rv.owner)
     if isinstance(op, rb.UniformRV):
-        real = [(v, is_real) for v in parameters]
-        return [*real, (parameters[1], lambda upper: _is_interval(parameters[0], upper))]
-    if isinstance(op, rb.CategoricalRV):
-        return [(parameters[0], _is_softmax)]
-    if type(op) not in POSITIVE_PARAMETERS and type(op) not in UNIT_PARAMETERS:
+        lower, upper = op.dist_params(rv.owner)
+        return [(lower, is_real), (upper, is_real), (upper, lambda v: _is_interval(lower, v))]
+    if type(op) not in PARAMETERS:
         return None
-    positive = [(parameters[i], is_positive) for i in POSITIVE_PARAMETERS.get(type(op), ())]
-    unit = [(parameters[i], _is_unit) for i in UNIT_PARAMETERS.get(type(op), ())]
-    counts = [(parameters[0], is_positive)] if isinstance(op, rb.BinomialRV) else []
-    proved = {id(v) for v, _ in (*positive, *unit, *counts)}
-    others = [(v, is_real) for v in parameters if id(v) not in proved]
-    return [*positive, *unit, *counts, *others]
+    return list(zip(op.dist_params(rv.owner), PARAMETERS[type(op)], strict=True))
 
 
-def _holds(rv: Variable, is_shared: Callable[[Variable], bool]) -> bool:
+def _holds(rv: Variable, is_shared: Condition) -> bool:
     return all(is_shared(v) or holds(v) for v, holds in _needs(rv) or ())
 
 
@@ -163,16 +127,12 @@ def _is_same(transform: Any, own: Any) -> bool:
     """Whether a transform is a distribution's own, with the same bounds."""
     if transform is own:
         return True
-    functions = [getattr(each, "args_fn", None) for each in (transform, own)]
+    functions: list[Any] = [getattr(each, "args_fn", None) for each in (transform, own)]
     codes = [getattr(each, "__code__", None) for each in functions]
     if type(transform) is not type(own) or codes[0] is None or codes[0] is not codes[1]:
         return False
-    one, other = (_closure(each) for each in functions)
+    one, other = ([cell.cell_contents for cell in each.__closure__ or ()] for each in functions)
     return len(one) == len(other) and all(a is b or a == b for a, b in zip(one, other, strict=True))
-
-
-def _closure(function: Any) -> list[Any]:
-    return [cell.cell_contents for cell in function.__closure__ or ()]
 
 
 def is_positive(v: Variable, *, or_zero: bool = False) -> bool:
@@ -201,8 +161,9 @@ def is_positive(v: Variable, *, or_zero: bool = False) -> bool:
 
 
 def positive_or_nan(x: Variable) -> Variable:
-    """A scale, or NaN if it is not positive, at which PyMC's density is 0."""
-    return pt.switch(pt.gt(x, 0.0), x, np.nan)
+    """A scale in float64, or NaN if it is not positive, at which PyMC's density is 0."""
+    x = pt.as_tensor(x).astype("float64")
+    return x if is_positive(x) else pt.switch(pt.gt(x, 0.0), x, np.nan)
 
 
 def _is_positive_elementwise(op: Any, inputs: list[Variable], or_zero: bool) -> bool:
@@ -310,3 +271,26 @@ def _is_softmax(v: Variable) -> bool:
     if isinstance(v, Constant):
         return bool((v.data >= 0).all() and np.allclose(v.data.sum(-1), 1.0, rtol=0, atol=1e-9))
     return v.owner is not None and isinstance(v.owner.op, Softmax)
+
+
+PARAMETERS: dict[type, tuple[Condition, ...]] = {
+    rb.NormalRV: (is_real, is_positive),
+    rb.HalfNormalRV: (is_real, is_positive),
+    rb.LogNormalRV: (is_real, is_positive),
+    rb.StudentTRV: (is_positive, is_real, is_positive),
+    rb.CauchyRV: (is_real, is_positive),
+    rb.LaplaceRV: (is_real, is_positive),
+    rb.LogisticRV: (is_real, is_positive),
+    rb.GumbelRV: (is_real, is_positive),
+    rb.ExponentialRV: (is_positive,),
+    rb.GammaRV: (is_positive, is_positive),
+    rb.InvGammaRV: (is_positive, is_positive),
+    rb.BetaRV: (is_positive, is_positive),
+    rb.PoissonRV: (is_positive,),
+    rb.NegBinomialRV: (is_positive, _is_unit),
+    rb.BernoulliRV: (_is_unit,),
+    rb.BinomialRV: (is_positive, _is_unit),
+    rb.GeometricRV: (_is_unit,),
+    rb.CategoricalRV: (_is_softmax,),
+}
+"""Distributions, and the condition of each parameter with which the density is normalized."""

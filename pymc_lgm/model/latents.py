@@ -1,44 +1,53 @@
-"""The variables of a model that can be latent, and their priors."""
+"""The variables of a model that can be latent, and their priors.
+
+A process on a grid, with covariance K₁ ⊗ K₂ ⊗ … as `pymc.gp.LatentKron` makes it, is read as one
+dense process: the covariance of the posterior has no such structure unless every observation has
+the same precision.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 
-from pymc.distributions.multivariate import MvNormalRV, ZeroSumNormalRV
+from pymc.distributions.multivariate import KroneckerNormalRV, MvNormalRV, ZeroSumNormalRV
 from pymc.distributions.transforms import ZeroSumTransform
 from pytensor.graph.traversal import ancestors
 from pytensor.scalar import Second
 from pytensor.tensor.basic import Eye
 from pytensor.tensor.elemwise import DimShuffle
-from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.math import Dot
 from pytensor.tensor.random.basic import NormalRV
+from pytensor.tensor.shape import Reshape
 
 from pymc_lgm.compile.graphs.functions import ONCE
 from pymc_lgm.gmrf import ConstraintTransform
 from pymc_lgm.likelihoods.registry import is_inducing
 from pymc_lgm.model.fields import (
     FIELDS,
-    FieldLaw,
     is_areas,
     is_structured,
     is_vecchia,
     transform_of,
 )
-from pymc_lgm.model.integrates import is_positive, positive_or_nan
-from pymc_lgm.model.kronecker import covariance_on_grid, is_on_grid, kronecker_product
-from pymc_lgm.model.operations import constant_of, core_of, function_of
-from pymc_lgm.model.sparse_precision import as_sparse_precision
+from pymc_lgm.model.integrates import positive_or_nan
+from pymc_lgm.model.operations import (
+    OF_SHAPES,
+    Variable,
+    constant_of,
+    core_of,
+    function_of,
+    squared,
+)
+from pymc_lgm.model.sparse_precision import FieldLaw, as_sparse_precision
 
 __all__ = ["Latent", "gaussian", "is_gaussian", "is_process", "is_sparse", "jitter_of"]
-
-Variable = Any
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +111,7 @@ class Latent:
 
 def is_process(rv: Variable) -> bool:
     """Whether a random variable is a multivariate normal, a GMRF, a series or a map of areas."""
-    is_dense = isinstance(rv.owner.op, MvNormalRV) or is_on_grid(rv)
+    is_dense = isinstance(rv.owner.op, MvNormalRV) or _is_on_grid(rv)
     return is_dense or any(is_one(rv) for is_one in FIELDS)
 
 
@@ -129,12 +138,14 @@ def gaussian(rv: Variable, terms: Sequence[Variable]) -> Latent:
             mean, law = law_of(rv)
             transform = transform_of(rv) if is_structured(rv) else None
             return Latent(rv, rv, mean, field=law, zero_sum=transform)
-    if is_on_grid(rv):
-        mean, cov = covariance_on_grid(rv)
+    if _is_on_grid(rv):
+        mean, sigma, *covs = rv.owner.op.dist_params(rv.owner)
+        cov = reduce(pt.linalg.kron, covs).astype("float64")
+        cov = cov + sigma**2 * pt.eye(cov.shape[0])
         return Latent(rv, rv, _not_broadcast(mean), cov=cov)
     if isinstance(rv.owner.op, ZeroSumNormalRV):
         spread, *_ = rv.owner.op.dist_params(rv.owner)
-        variances = _variances(spread)
+        variances = positive_or_nan(spread) ** 2
         return Latent(rv, rv, pt.zeros(()), variances=variances, zero_sum=_zero_sum(rv))
     mean, spread = rv.owner.op.dist_params(rv.owner)
     if (sparse := as_sparse_precision(rv)) is not None:
@@ -144,18 +155,12 @@ def gaussian(rv: Variable, terms: Sequence[Variable]) -> Latent:
     whitened = _whitened(rv, mean, spread, terms)
     if whitened is not None:
         return whitened
-    return Latent(rv, rv, mean, variances=_variances(spread))
+    return Latent(rv, rv, mean, variances=positive_or_nan(spread) ** 2)
 
 
 def _zero_sum(rv: Variable) -> ZeroSumTransform:
     """The transform that PyMC gives a `pymc.ZeroSumNormal`, along its last axes."""
     return ZeroSumTransform(range(-rv.owner.op.ndim_supp, 0))
-
-
-def _variances(spread: Variable) -> Variable:
-    """The squares of standard deviations."""
-    sd = spread.astype("float64")
-    return (sd if is_positive(spread) else positive_or_nan(sd)) ** 2
 
 
 def _whitened(
@@ -171,51 +176,98 @@ def _whitened(
     is_standard = np.all(constant_of(mean) == 0.0) and np.all(constant_of(spread) == 1.0)
     if not is_standard or rv.ndim > 2:
         return None
-    readers = _readers(terms, rv)
+    reader = _reader(terms, rv)
+    if reader is None:
+        return None
     if rv.ndim == 2 and is_inducing(rv):
-        return _through_columns(rv, readers)
+        return _through_columns(rv, reader)
     if rv.ndim == 1 and (found := kronecker_product(rv, terms)) is not None:
         node, cov = found
         return Latent(rv, node, pt.zeros_like(node), cov=cov, is_whitened=True)
-    if len(readers) != 1 or not isinstance(readers[0].op, DimShuffle):
+    column = reader.outputs[0]
+    product: Any = _reader(terms, column)
+    if not isinstance(reader.op, DimShuffle) or not _is_product(product):
         return None
-    column = readers[0].outputs[0]
-    products = _readers(terms, column)
-    if len(products) != 1 or not isinstance(core_of(products[0].op), Dot):
+    root, right = product.inputs
+    K = squared(root)
+    vector = _reader(terms, product.outputs[0])
+    if right is not column or vector is None or not isinstance(vector.op, DimShuffle):
         return None
-    root, right = products[0].inputs
-    if right is not column or root.owner is None:
-        return None
-    factored = core_of(root.owner.op)
-    is_root = isinstance(factored, Cholesky) and factored.lower
-    if not is_root and not is_inducing(rv):
-        return None
-    vectors = _readers(terms, products[0].outputs[0])
-    if len(vectors) != 1 or not isinstance(vectors[0].op, DimShuffle):
-        return None
-    node = vectors[0].outputs[0]
+    node = vector.outputs[0]
     if node.ndim != rv.ndim:
         return None
-    if not is_root:
-        return Latent(rv, node, pt.zeros_like(node), variances=pt.ones_like(rv), through=root)
-    cov = root.owner.inputs[0].astype("float64")
-    return Latent(rv, node, pt.zeros_like(node), cov=cov, is_whitened=True)
+    if K is not None:
+        return Latent(rv, node, pt.zeros_like(node), cov=K.astype("float64"), is_whitened=True)
+    if not is_inducing(rv) or root.owner is None:
+        return None
+    return Latent(rv, node, pt.zeros_like(node), variances=pt.ones_like(rv), through=root)
 
 
-def _readers(terms: Sequence[Variable], x: Variable) -> list[Any]:
-    """The nodes that read a variable."""
-    return [v.owner for v in ancestors(terms) if v.owner is not None and x in v.owner.inputs]
+def _reader(terms: Sequence[Variable], x: Variable) -> Any:
+    """The node that reads the value of a variable; ``None`` if there is none, or several."""
+    nodes = {v.owner for v in ancestors(terms) if v.owner is not None and x in v.owner.inputs}
+    found = [node for node in nodes if not isinstance(node.op, OF_SHAPES)]
+    return found[0] if len(found) == 1 else None
 
 
-def _through_columns(rv: Variable, readers: Sequence[Any]) -> Latent | None:
+def _is_product(node: Any) -> bool:
+    """Whether a node is a product of two matrices, or of batches of them."""
+    return node is not None and isinstance(core_of(node.op), Dot)
+
+
+def _through_columns(rv: Variable, reader: Any) -> Latent | None:
     """Several processes, V times a matrix with one column per process."""
-    if len(readers) != 1 or not isinstance(core_of(readers[0].op), Dot):
+    if not _is_product(reader) or reader.inputs[1] is not rv:
         return None
-    V, right = readers[0].inputs
-    node = readers[0].outputs[0]
-    if right is not rv:
-        return None
+    V, node = reader.inputs[0], reader.outputs[0]
     return Latent(rv, node, pt.zeros_like(node), variances=pt.ones_like(rv), through=V)
+
+
+def _is_on_grid(rv: Variable) -> bool:
+    """Whether a random variable is a vector of `pymc.KroneckerNormal`."""
+    return isinstance(rv.owner.op, KroneckerNormalRV) and rv.ndim == 1
+
+
+def kronecker_product(rv: Variable, terms: Sequence[Variable]) -> tuple[Variable, Variable] | None:
+    """(L₁ ⊗ L₂ ⊗ …) ``rv`` and its covariance, if densities read ``rv`` in no other way.
+
+    `pymc.math.kron_dot` writes the product as a chain. A matrix with one column is multiplied by
+    L₁, L₂ and so on. For each L it is reshaped to as many rows as L has columns, multiplied,
+    transposed, and reshaped back. A Kronecker product of lower Cholesky factors is the lower
+    Cholesky factor of the product of the covariances. Other reshapes in C order keep the order of
+    the elements, so their shapes do not matter. A transpose changes the order unless one of the two
+    lengths is 1.
+    """
+    covs: list[Variable] = []
+    reader = _reader(terms, rv)
+    if reader is None or not isinstance(reader.op, DimShuffle):
+        return None
+    while reader is not None:
+        node, (first, *_) = reader.outputs[0], reader.inputs
+        if _is_product(reader):
+            K, after = squared(first), _reader(terms, node)
+            if K is None or node.ndim != 2 or after is None or not _is_transpose(after):
+                return None
+            covs.append(K.astype("float64"))
+            reader = _reader(terms, after.outputs[0])
+            if reader is None or not isinstance(reader.op, Reshape):
+                return None
+            continue
+        if not (isinstance(reader.op, Reshape) or _is_of_a_column(reader, first)):
+            return None
+        if node.ndim == 1:
+            return (node, reduce(pt.linalg.kron, covs)) if len(covs) > 1 else None
+        reader = _reader(terms, node)
+    return None
+
+
+def _is_transpose(node: Any) -> bool:
+    return isinstance(node.op, DimShuffle) and node.op.new_order == (1, 0)
+
+
+def _is_of_a_column(node: Any, x: Variable) -> bool:
+    """Whether a node permutes axes of which at most one is longer than 1."""
+    return isinstance(node.op, DimShuffle) and x.type.broadcastable.count(False) <= 1
 
 
 def _not_broadcast(mean: Variable) -> Variable:

@@ -28,6 +28,7 @@ from pymc_lgm.model.operations import (
     JOINING,
     PICKING,
     POWERS,
+    Variable,
     carried,
     function_of,
     is_affine,
@@ -35,8 +36,6 @@ from pymc_lgm.model.operations import (
 )
 
 __all__ = ["are_bent_slowly", "are_log_concave", "are_quadratic", "are_softmaxes"]
-
-Variable = Any
 
 # The kinds of functions of f that the parameters of a distribution can be.
 FREE = "free of f"
@@ -139,7 +138,6 @@ KINDS, KINDS_OF_SOFTMAX = _by_type(LOG_CONCAVE), _by_type(OF_SOFTMAX)
 KINDS_OF_QUADRATIC = _by_type(QUADRATIC)
 KINDS_OF_CENSORED = _by_type(CENSORED)
 
-
 WRAPPERS = PartialObservedRV | MinibatchRandomVariable
 
 
@@ -153,8 +151,7 @@ def are_log_concave(terms: Sequence[Variable], frontier: Collection[Variable]) -
     frontier : collection of variable
         The variables through which they read f.
     """
-    reading = _reading(terms, frontier)
-    observed = [(term, expectation_of(term)) for term in reading]
+    observed = [(term, expectation_of(term)) for term in _reading(terms, frontier)]
     return all(
         _is_declared(term if of is None else of, frontier, "is_log_concave", KINDS)
         for term, of in observed
@@ -166,11 +163,6 @@ def are_bent_slowly(terms: Sequence[Variable], frontier: Collection[Variable]) -
 
     Densities that are not Gaussian in f depend on it by exp(f) or by a probability then, and none
     of their parameters is a scale of f.
-
-    Parameters
-    ----------
-    terms, frontier
-        As in `are_log_concave`.
     """
     reading = _reading(terms, frontier)
     if any(isinstance(_uncensored(term).owner.op, SHARP_TYPES) for term in reading):
@@ -182,24 +174,12 @@ def are_bent_slowly(terms: Sequence[Variable], frontier: Collection[Variable]) -
 
 
 def are_quadratic(terms: Sequence[Variable], frontier: Collection[Variable]) -> bool:
-    """Whether all log densities that read f are quadratic in it: given theta, f is Gaussian.
-
-    Parameters
-    ----------
-    terms, frontier
-        As in `are_log_concave`.
-    """
+    """Whether all log densities that read f are quadratic in it: given theta, f is Gaussian."""
     return _are_declared(terms, frontier, "is_quadratic", KINDS_OF_QUADRATIC)
 
 
 def are_softmaxes(terms: Sequence[Variable], frontier: Collection[Variable]) -> bool:
-    """Whether all log densities that read f are Σ w_rc log softmax(h_r)_c, w ≥ 0, h affine in f.
-
-    Parameters
-    ----------
-    terms, frontier
-        As in `are_log_concave`.
-    """
+    """Whether all log densities that read f are Σ w_rc log softmax(h_r)_c, w ≥ 0, h affine in f."""
     return _are_declared(terms, frontier, "is_softmax", KINDS_OF_SOFTMAX)
 
 

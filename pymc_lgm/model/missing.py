@@ -21,10 +21,9 @@ from pytensor.tensor.random.type import RandomGeneratorType
 
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.forms.base import Setting
+from pymc_lgm.model.operations import Variable
 
 __all__ = ["Missing"]
-
-Variable = Any
 
 
 class Missing:

@@ -62,6 +62,7 @@ __all__ = [
     "PRODUCTS",
     "SETTING",
     "SHAPING",
+    "Variable",
     "bare",
     "carried",
     "constant_of",
@@ -74,13 +75,17 @@ __all__ = [
     "is_sparse_product",
     "known_value",
     "moved",
+    "name_of",
     "number_of",
     "performed",
     "powers_of",
     "sources",
+    "squared",
 ]
 
 Variable = Any
+"""A PyTensor variable. PyTensor's own types do not declare its operators."""
+
 Index = NDArray[np.intp]
 
 OF_SHAPES = (Shape, Shape_i)
@@ -295,6 +300,12 @@ def is_added(node: Apply[Any, Any], position: int) -> bool:
     return position > 0 if isinstance(op.scalar_op, ps.Switch) else isinstance(op.scalar_op, ADDING)
 
 
+def squared(L: Variable) -> Variable | None:
+    """K, if a variable is the lower Cholesky factor of K; ``None`` for any other variable."""
+    op = None if L.owner is None else core_of(L.owner.op)
+    return L.owner.inputs[0] if isinstance(op, Cholesky) and op.lower else None
+
+
 def function_of(v: Variable) -> Any:
     """The function of numbers that computes each element of a variable; ``None`` if none does."""
     is_elementwise = v.owner is not None and isinstance(v.owner.op, Elemwise)
@@ -312,6 +323,11 @@ def constant_of(v: Variable) -> Any:
     """The value of a constant, except for the order of axes; ``None`` for any other variable."""
     v = bare(v)
     return v.data if isinstance(v, Constant) else None
+
+
+def name_of(node: Any) -> str:
+    """The user's name of a node's result, or the node's operation."""
+    return next((v.name for v in node.outputs if v.name), str(node.op))
 
 
 def known_value(v: Variable) -> Any:

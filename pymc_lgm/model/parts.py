@@ -20,11 +20,10 @@ from pymc_lgm.gaussian.base import GaussianModel
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.amplitudes import find_amplitudes
 from pymc_lgm.model.forms.base import Setting
+from pymc_lgm.model.operations import Variable
 from pymc_lgm.model.theta_gradient import theta_gradient
 
 __all__ = ["Covariance", "Part", "covariances", "in_common", "simplified"]
-
-Variable = Any
 
 
 class Covariance:
@@ -77,18 +76,9 @@ def in_common(
     """Find a common graph for graphs that differ only in constants.
 
     An example is the covariances of processes that are made in a loop, which read different
-    elements of theta.
-
-    Parameters
-    ----------
-    graphs : sequence of variable
-        At least one.
-
-    Returns
-    -------
-    variable, list of variable, list of list of ndarray, or None
-        The common graph; its inputs, one for each constant that differs; and the values of the
-        inputs for each graph. ``None`` if the graphs differ in more than constants.
+    elements of theta. The result is the common graph; its inputs, one for each constant that
+    differs; and the values of the inputs for each graph. It is ``None`` if the graphs differ in
+    more than constants.
 
     Examples
     --------
@@ -157,23 +147,10 @@ def covariances(
 
 
 class Part:
-    """m and K of some elements of f: see `pymc_lgm.gaussian.base.GaussianModel`.
+    """m and K of the elements ``index`` of f: see `pymc_lgm.gaussian.base.GaussianModel`.
 
-    Parameters
-    ----------
-    model : GaussianModel
-        It has the mean of all of f.
-    n : int
-        Number of elements of f.
-    index : ndarray of int
-        The elements of f in this part.
-    cov : Covariance
-    constants : list of ndarray
-        The values of the inputs of ``cov`` for this part.
-    enters_cov : ndarray of bool, shape (p,)
-    fixed : bool
-        Whether the covariance depends on no variable of another step. Only then can it have an
-        amplitude.
+    The inputs of K have the values ``constants``. If K is not ``fixed``, but depends on a variable
+    of another step, it has no amplitude.
     """
 
     def __init__(

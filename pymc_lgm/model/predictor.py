@@ -3,11 +3,16 @@
 The observations are independent given f. The prior of f is N(c, A Q⁻¹ Aᵀ), with x integrated out.
 The samplers move f, and `pymc_lgm.model.draw_back` draws x given f. So intercepts, coefficients and
 effects are not hyper-parameters, and every sampler of one Gaussian vector can sample a sum of them.
+
+Elements of the predictor that are the same expression are one element of f. Elements that depend on
+no latent variable, such as the zeros of a reference class, are not in f. `AffineGraph` is the
+predictor as a graph, and `Predictor` is the map with c and A for a dense prior of f.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,27 +25,194 @@ from pytensor.graph.traversal import ancestors
 from pymc_lgm.compile.graphs.functions import called_once
 from pymc_lgm.linalg import Array
 from pymc_lgm.model import refusals
-from pymc_lgm.model.affine_graph import AffineGraph
+from pymc_lgm.model.affine import with_dense_products
 from pymc_lgm.model.columns import columns_move, jump_in
+from pymc_lgm.model.cumulative_sums import CumulativeSums
+from pymc_lgm.model.elements import distinct_elements
 from pymc_lgm.model.forms.base import Setting
-from pymc_lgm.model.hyperparameters import name_of
 from pymc_lgm.model.latents import Latent
+from pymc_lgm.model.operations import Variable, name_of
+from pymc_lgm.model.reads import Evaluation, Reads, reads_of
 from pymc_lgm.model.refutations import (
+    SMALLEST,
     generator,
     moved_a_little,
+    of_norm_one,
+    rank_of,
     refuse_what_is_not_affine,
     thetas_near,
 )
 
-__all__ = ["Block", "Predictor", "basis_of_range", "order_of", "structure_of"]
+__all__ = [
+    "AffineGraph",
+    "Block",
+    "Elements",
+    "Predictor",
+    "basis_of_range",
+    "order_of",
+    "structure_of",
+]
 
-Variable = Any
+Index = NDArray[np.intp]
 
 FEW = 1 / 3
 """Most independent variables beside a process, as a share of the elements of f."""
 
-TINY = 1e-300
-"""Smallest norm that a column is divided by."""
+
+@dataclass(frozen=True, eq=False)
+class Elements:
+    """The different elements of a linear predictor.
+
+    Attributes
+    ----------
+    first : ndarray of int
+        The first position of each in the predictor.
+    index : ndarray of int
+        For each element of the predictor its number here; arbitrary if the element is free.
+    is_free : ndarray of bool
+        Whether each element of the predictor depends on no latent variable.
+    reads : Reads
+        The elements of x that each element of the predictor reads.
+    """
+
+    first: Index
+    index: Index
+    is_free: NDArray[np.bool_]
+    reads: Reads
+
+    @property
+    def read(self) -> Index:
+        """``index`` of the elements of the predictor that are not free."""
+        return self.index[~self.is_free]
+
+
+class AffineGraph:
+    """c(theta) + A(theta) x, raveled, where x has the latents without their means.
+
+    Parameters
+    ----------
+    setting : Setting
+    whole : collection of int
+        Latents that are in x with their means.
+    extended : mapping of int to tuple of int
+        Latents that are in x themselves, instead of their unconstrained coordinates, and their
+        shapes.
+    sums : mapping of int to CumulativeSums
+        Latents of which x has cumulative sums.
+    predictor : sequence of variable, optional
+        The frontier's variables, written in another way.
+
+    Attributes
+    ----------
+    x : variable
+        The vector x, shape (N,).
+    size : int
+        N.
+    parts : list of slice
+        The part of x for each latent.
+    nodes : dict
+        The graph that replaces each random variable.
+    of_values : variable
+        The predictor as a graph of x and the model's value variables.
+    raw : variable
+        The predictor as a graph of x and theta.
+    values : list of variable
+        The latents, with their means, as PyMC samples them.
+    """
+
+    def __init__(
+        self,
+        setting: Setting,
+        whole: Collection[int] = (),
+        sums: Mapping[int, CumulativeSums] | None = None,
+        extended: Mapping[int, tuple[int, ...]] | None = None,
+        predictor: Sequence[Variable] | None = None,
+    ):
+        self._setting = setting
+        model = setting.model
+        latents = setting.reading.latents
+        extended = extended or {}
+        shapes = [extended.get(k, shape) for k, shape in enumerate(setting.shapes)]
+        sizes = [int(np.prod(shape)) for shape in shapes]
+        ends = np.cumsum(sizes)
+        self.parts = [
+            slice(int(end) - size, int(end)) for end, size in zip(ends, sizes, strict=True)
+        ]
+        self.size = int(ends[-1])
+        self.x = pt.vector("x", shape=(self.size,))
+        # A copy of a random variable is another variable, so all are replaced in the same copy.
+        own = [latent.rv for latent in latents]
+        known = [rv for rv in model.basic_RVs if rv not in own]
+        nodes = dict(zip(known, model.replace_rvs_by_values(known), strict=True))
+        values: list[Variable] = []
+        triples = zip(latents, self.parts, shapes, strict=True)
+        for k, (latent, part, shape) in enumerate(triples):
+            found = None if sums is None else sums.get(k)
+            z = self.x[part].reshape(shape) if found is None else found.of_flat(self.x[part], shape)
+            nodes[latent.node] = z
+            if k in extended and latent.zero_sum is not None:
+                values.append(latent.zero_sum.forward(z))
+                continue
+            mean = None
+            if k not in whole:
+                mean = clone_replace(latent.mean, nodes, rebuild_strict=False)
+                mean = pt.broadcast_to(mean.astype("float64"), shape)
+            # x has the last of the cumulative sums; the sums before it are its differences.
+            sums_of_z = [z]
+            if found is not None:
+                for _ in found.later:
+                    sums_of_z.insert(0, found.differences(sums_of_z[0]))
+            values.append(sums_of_z[0] if mean is None else mean + sums_of_z[0])
+            nodes[latent.node] = latent.extended(values[-1])
+            if found is None:
+                continue
+            for (factor, variable), of_z in zip(found.later, sums_of_z[1:], strict=True):
+                if mean is not None:
+                    mean = pt.cumsum(mean, axis=found.axis)
+                total = of_z if mean is None else mean + of_z
+                nodes[variable] = clone_replace(factor, nodes, rebuild_strict=False) * total
+        parts = setting.reading.frontier if predictor is None else predictor
+        flat = pt.concatenate([v.astype("float64").ravel() for v in parts])
+        self.nodes = nodes
+        of_x = clone_replace(flat, nodes, rebuild_strict=False)
+        (self.of_values,) = with_dense_products([of_x])
+        self.raw, *self.values = setting.place([self.of_values, *values])
+
+    def elements(self, most: int, *, apart: bool = False) -> Elements:
+        """Find the different elements of the predictor.
+
+        Parameters
+        ----------
+        most : int
+            Most elements of x that are listed for an element of the predictor.
+        apart : bool
+            Whether all elements count as different, equal or not.
+        """
+        at = Evaluation([self.raw], {self.x: np.zeros(self.size)} | self._setting.start)
+        (reads,) = reads_of(at, self.x, most=most)
+        if apart:
+            first = index = np.arange(reads.counts.size)
+        else:
+            first, index = distinct_elements(at)
+        is_free = reads.counts == 0
+        kept = ~is_free[first]
+        return Elements(first[kept], (np.cumsum(kept) - 1)[index], is_free, reads)
+
+    def cuts(self, flat: Variable, is_free: NDArray[np.bool_]) -> dict[Variable, Variable]:
+        """The frontier's variables as graphs of the elements of the predictor that are not free."""
+        setting = self._setting
+        if is_free.any():
+            c = clone_replace(self.of_values, {self.x: pt.zeros(self.size)}, rebuild_strict=False)
+            flat = c[np.flatnonzero(~is_free)].set(flat)
+        frontier = setting.reading.frontier
+        graphs = [clone_replace(v, self.nodes, rebuild_strict=False).shape for v in frontier]
+        graphs = setting.place([pt.as_tensor(shape) for shape in graphs])
+        shapes = called_once([self.x, setting.theta], graphs)(np.zeros(self.size), setting.at)
+        cuts, end = {}, 0
+        for v, shape in zip(frontier, shapes, strict=True):
+            begin, end = end, end + int(np.prod(shape))
+            cuts[v] = flat[begin:end].reshape(tuple(int(length) for length in shape))
+        return cuts
 
 
 class Block(NamedTuple):
@@ -110,7 +282,10 @@ class Predictor:
             )
         ]
         if not any(block.columns is None or block.columns.any() for block in self.blocks):
-            raise ValueError(refusals.moves_nothing(setting.label))
+            raise ValueError(
+                f"The linear predictor does not depend on {setting.label!r}: its coefficients are "
+                "zero. Leave it out, or name another latent variable: latent=[...]."
+            )
         # If f contains a process unchanged, its range is everything: no need to look at n columns.
         whole = any(block.structure == "identity" for block in self.blocks)
         self.basis = None if whole else basis_of_range(A, setting.label)
@@ -129,13 +304,19 @@ class Predictor:
         if len(steady) == len(jumps):
             return
         columns = [A[-1][:, part] for part in steady]
-        if columns and is_of_full_rank(np.hstack(columns)):
+        if columns and rank_of(np.hstack(columns)) == self.size:
             return
         which, node = next((k, jump) for k, jump in enumerate(jumps) if jump is not None)
         name = str(self.blocks[which].latent.rv.name)
-        raise ValueError(refusals.range_jumps(name, name_of(node)))
+        raise ValueError(
+            f"How {name!r} enters the linear predictor depends on theta through {name_of(node)!r}, "
+            "which has a threshold: beyond it other combinations of the predictor's elements may "
+            "be possible, or fewer. The samplers need a range that does not depend on theta. Add "
+            "an effect for each observation, pm.Normal('eps', 0, sigma, shape=n), or sample this "
+            "model with pm.NUTS()."
+        )
 
-    def vectors(self) -> list[tuple[NDArray[np.intp], Variable, Variable]]:
+    def vectors(self) -> list[tuple[Index, Variable, Variable]]:
         """The independent processes of f, if f consists of them alone.
 
         Returns a tuple for each process: its elements of f, its covariance as a graph of theta,
@@ -153,8 +334,8 @@ class Predictor:
         placed = self._setting.place(of_values)
         return [(i, a, b) for (i, _), a, b in zip(found, placed, of_values, strict=True)]
 
-    def process_and_few(self) -> int | None:
-        """The index of the block that is f, except for few independent variables added to it."""
+    def main_process(self) -> int | None:
+        """The index of the process that f is, apart from a few independent variables added."""
         dense = [k for k, block in enumerate(self.blocks) if block.latent.variances is None]
         beside = self.graph.size - self.size
         if len(dense) != 1 or not 0 < beside <= FEW * self.size:
@@ -288,7 +469,7 @@ def structure_of(columns: Array, moves: bool) -> tuple[str, Array | None]:
     return ("index" if one_hot else "constant"), columns
 
 
-def order_of(columns: Sequence[Array | None]) -> NDArray[np.intp] | None:
+def order_of(columns: Sequence[Array | None]) -> Index | None:
     """The row of the 1 in each column, if A is a permutation matrix."""
     known = [each for each in columns if each is not None]
     if len(known) < len(columns):
@@ -300,20 +481,6 @@ def order_of(columns: Sequence[Array | None]) -> NDArray[np.intp] | None:
     return A.argmax(axis=0)
 
 
-def norm_of(columns: Array) -> Array:
-    """The norm of each column."""
-    result: Array = np.sqrt((columns**2).sum(axis=0))
-    return result
-
-
-def is_of_full_rank(columns: Array) -> bool:
-    """Whether columns span the whole space."""
-    if columns.shape[1] < columns.shape[0]:
-        return False
-    scaled = columns / np.maximum(norm_of(columns), TINY)
-    return int(np.linalg.matrix_rank(scaled, tol=1e-9)) == len(columns)
-
-
 def basis_of_range(A: list[Array], latents: str = "f") -> Array | None:
     """An orthonormal basis of the range of A, or ``None`` if A has full rank.
 
@@ -321,15 +488,22 @@ def basis_of_range(A: list[Array], latents: str = "f") -> Array | None:
     of x in messages.
     """
     E = len(A[0])
-    # Scaled to norm one: short columns would otherwise be lost beside long ones.
-    columns = np.hstack(A)
-    U, s, _ = np.linalg.svd(columns / np.maximum(norm_of(columns), TINY), full_matrices=False)
-    rank = int((s > 1e-9 * s.max(initial=0.0)).sum())
-    each = [int(np.linalg.matrix_rank(a / np.maximum(norm_of(a), TINY), tol=1e-9)) for a in A]
+    U, s, _ = np.linalg.svd(of_norm_one(np.hstack(A)), full_matrices=False)
+    rank = int((s > SMALLEST * s.max(initial=0.0)).sum())
+    each = [rank_of(a) for a in A]
     if each[0] < min(each[1:], default=rank) == rank:
-        raise ValueError(refusals.range_is_less_at_the_start(latents, E, each[0], rank))
+        raise ValueError(
+            f"The {E} elements of the linear predictor of {latents!r} have {each[0]} degrees of "
+            f"freedom at the starting point, and {rank} near it: the coefficient of a latent "
+            "variable is 0 there. Start it elsewhere, as in pm.Normal('beta', 0, 1, initval=0.5)."
+        )
     if min(each) < rank:
-        raise ValueError(refusals.range_moves(latents, E, min(each)))
+        raise ValueError(
+            f"The {E} elements of the linear predictor of {latents!r} have {min(each)} degrees of "
+            "freedom, and which combinations are possible depends on theta. The samplers need a "
+            "range that does not depend on theta. Write the prior on f itself, or sample this "
+            "model with pm.NUTS()."
+        )
     if rank == E:
         return None
     return np.ascontiguousarray(U[:, :rank])

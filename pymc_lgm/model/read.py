@@ -28,14 +28,20 @@ from pymc_lgm.model.data_read import DataRead
 from pymc_lgm.model.diagnose import check_model
 from pymc_lgm.model.fields import is_structured
 from pymc_lgm.model.functions import ModelFunctions
-from pymc_lgm.model.graphs import Variable
 from pymc_lgm.model.latents import is_gaussian, is_process
-from pymc_lgm.model.left_gaussians import refuse_left_gaussians
+from pymc_lgm.model.operations import Variable
 from pymc_lgm.model.points import start_of
-from pymc_lgm.model.reading import Reading, read_latents, read_observed
+from pymc_lgm.model.reading import (
+    Reading,
+    read_latents,
+    read_observed,
+    refuse_left_gaussians,
+)
 from pymc_lgm.threads import few_threads
 
 __all__ = ["LatentGaussianModel", "find_latent", "find_latents", "latents_beside", "read"]
+
+AS_IT_IS = "To sample the model as it is, pass step=pm.NUTS()."
 
 APPROXIMATED = "marginalapprox_loglik_"
 """`pymc.gp.MarginalApprox` names its potential with this prefix."""
@@ -73,24 +79,22 @@ class LatentGaussianModel(ModelFunctions):
         covariance: bool = True,
         collapse: bool = True,
         integrates: bool = True,
+        as_sum: bool = False,
     ) -> LatentGaussianModel:
         """Read a PyMC model: `pymc_lgm.read` documents the arguments.
 
-        Here ``theta`` are all hyper-parameters to read, as random or value variables; others belong
+        With ``as_sum`` f is a sum of sparse families even if a dense form costs less. ``theta`` are
+        here all hyper-parameters to read, as random or value variables; others belong
         to other steps, and only processes are latent unless ``latent`` names more.
         """
         model = pm.modelcontext(model)
-        refusals.refuse_float32(pytensor.config.floatX)
-        if labeled := [rv for rv in model.basic_RVs if isinstance(rv.type, XTensorType)]:
-            raise ValueError(refusals.labeled([str(rv.name) for rv in labeled]))
-        for v in ancestors([*model.basic_RVs, *model.potentials, *model.rvs_to_values.values()]):
-            if v.owner is not None and isinstance(v.owner.op, MinibatchOp):
-                raise ValueError(refusals.minibatch())
+        _refuse_other_kinds(model)
         candidates = None
         if theta is not None:
             candidates = [rv for rv in model.free_RVs if is_process(rv) or is_inducing(rv)]
         reading = find_latents(model, latent, candidates, collapse=collapse)
-        reading = reading if integrates else replace(reading, integrates=False)
+        if as_sum or not integrates:
+            reading = replace(reading, integrates=integrates, as_sum=as_sum)
         values = [model.rvs_to_values[each.rv] for each in reading.latents]
         missing = [model.rvs_to_values[rv] for rv in reading.missing]
         if theta is None:
@@ -121,10 +125,15 @@ class LatentGaussianModel(ModelFunctions):
 
         Observed values may be replaced, unless they decide which elements of f a density reads.
         """
-        self.data_read.refuse_new()
-        names = self.data_read.picked_anew()
-        if names and not self._reads_as_before():
-            raise ValueError(refusals.new_data(names))
+        names = self.data_read.changed()
+        if not names and (picked := self.data_read.picked_anew()):
+            names = [] if self._reads_as_before() else picked
+        if names:
+            raise ValueError(
+                f"The data {', '.join(names)} were replaced after this step had read them: a chain "
+                "would mix old and new data. Make the step after pm.set_data, as in "
+                "pm.sample(step=lgm.PseudoMarginal())."
+            )
 
     def __getstate__(self) -> dict[str, Any]:
         # `_source` has random variables, which cannot be pickled. Only `audit` needs it, and a step
@@ -273,13 +282,8 @@ def find_latent(
 ) -> Variable:
     """Find f, if it has to be the one free random variable that is a multivariate normal vector.
 
-    Parameters
-    ----------
-    model : pymc.Model
-    latent : variable, value variable or str, optional
-        f, if there are several such vectors.
-    reading : Reading, optional
-        An earlier result of `read_latents` that found nothing latent, for the reasons in a message.
+    ``latent`` names it if there are several. ``reading`` is an earlier one in which nothing was
+    latent, for the reasons in a message.
 
     Raises
     ------
@@ -291,35 +295,98 @@ def find_latent(
         rv = _named(model, latent)
         if rv not in candidates:
             name = str(getattr(latent, "name", latent))
-            raise ValueError(refusals.not_a_latent(name, [c.name for c in candidates]))
+            known = ", ".join(each.name for each in candidates)
+            raise ValueError(
+                f"{name!r} is not a latent Gaussian vector (a free pm.MvNormal). "
+                f"This model has: {known or 'none; write reparameterize=False'}."
+            )
         candidates = [rv]
     if not candidates:
         _refuse_other_processes(model)
         raise ValueError(_why_no_latent(model, {} if reading is None else reading.left))
     if len(candidates) > 1:
-        raise ValueError(refusals.which_latent([str(rv.name) for rv in candidates]))
+        several = [str(rv.name) for rv in candidates]
+        raise ValueError(
+            f"The model has {len(several)} latent Gaussian vectors: {', '.join(several)}. "
+            f"Name the one to sample and its hyper-parameters: lgm.ASIS([{several[0]}, ...]); "
+            "give each of the others a step of its own. If one is a gp.conditional, add it to the "
+            "model after pm.sample()."
+        )
     (rv,) = candidates
     if is_structured(rv) and not is_gaussian(model, rv):
-        raise ValueError(refusals.other_constraint(str(rv.name)))
+        raise ValueError(
+            f"{str(rv.name)!r} is a GMRF of lgm.gmrf with a transform other than its own, which "
+            "keeps the constraints. Leave out transform= and default_transform=."
+        )
     if model.rvs_to_transforms[rv] is not None and not is_structured(rv):
-        raise ValueError(refusals.transformed(str(rv.name)))
+        raise ValueError(
+            f"The latent {str(rv.name)!r} has a transform, so it is not Gaussian on the sampled "
+            "scale. Remove transform= from it and apply the function in the likelihood."
+        )
     return rv
 
 
 def _why_no_latent(model: pm.Model, left: Mapping[Variable, str]) -> str:
     """Say why no Gaussian variable of the model is latent."""
-    if reasons := {str(rv.name): why for rv, why in left.items()}:
-        return refusals.none_is_latent(reasons)
+    nothing = "The model has no latent Gaussian vector"
+    if left:
+        reasons = "; ".join(f"{str(rv.name)!r} is Gaussian, but {why}" for rv, why in left.items())
+        return f"{nothing}: {reasons}. {AS_IT_IS}"
     read = set(ancestors([*model.observed_RVs, *model.potentials]))
     gaussians = [rv for rv in model.free_RVs if is_gaussian(model, rv)]
     if unread := [str(rv.name) for rv in gaussians if rv not in read]:
-        return refusals.nothing_reads(unread)
+        return (
+            f"No density depends on {', '.join(map(repr, unread))}: there is no likelihood to "
+            f"sample from. Write one, as in lgm.Probit('y', f={unread[0]}, observed=y)."
+        )
     if gaussians:
-        return refusals.not_named([str(rv.name) for rv in gaussians])
+        names = [str(rv.name) for rv in gaussians]
+        return (
+            f"{', '.join(map(repr, names))} could be latent, but hyper-parameters are named and it "
+            f"is not. Name it, too, as in lgm.PseudoMarginal([{names[0]}, ...]), or leave all "
+            "names out."
+        )
     for rv in model.free_RVs:
         if isinstance(rv.owner.op, NormalRV) and model.rvs_to_transforms[rv] is not None:
-            return refusals.transformed_normal(str(rv.name))
-    return refusals.no_latent([str(rv.name) for rv in model.free_RVs])
+            return (
+                f"{nothing}: {str(rv.name)!r} has a transform, so it is not Gaussian on the "
+                f"sampled scale. Remove transform= from it. {AS_IT_IS}"
+            )
+    free = [str(rv.name) for rv in model.free_RVs]
+    shown = ", ".join(free[:8]) + (", ..." if len(free) > 8 else "")
+    instead = "Write effects, coefficients and processes as pm.Normal or pm.MvNormal."
+    if whitened := [name.removesuffix("_rotated_") for name in free if name.endswith("_rotated_")]:
+        instead = (
+            f"{whitened[0]!r} is whitened in the model: write gp.prior({whitened[0]!r}, X, "
+            "reparameterize=False), since the samplers whiten."
+        )
+    return (
+        f"{nothing}: none of its free variables ({shown}) is a pm.MvNormal, or a Gaussian vector "
+        f"that densities read through an affine map. {instead} {AS_IT_IS}"
+    )
+
+
+def _refuse_other_kinds(model: pm.Model) -> None:
+    """Raise if variables or data are of a kind that this package does not read."""
+    if (floatX := pytensor.config.floatX) != "float64":
+        raise ValueError(
+            f"pytensor.config.floatX is {floatX!r}; Cholesky factors of covariances need float64. "
+            "Write pytensor.config.floatX = 'float64' before the model."
+        )
+    if labeled := [str(rv.name) for rv in model.basic_RVs if isinstance(rv.type, XTensorType)]:
+        raise ValueError(
+            f"This package does not read variables of pymc.dims, here "
+            f"{', '.join(map(repr, labeled))}. Write them with PyMC's distributions, which take "
+            "dims, too: pm.Normal('u', 0, sigma, dims='group'), not pymc.dims.Normal. "
+            f"{AS_IT_IS}"
+        )
+    for v in ancestors([*model.basic_RVs, *model.potentials, *model.rvs_to_values.values()]):
+        if v.owner is not None and isinstance(v.owner.op, MinibatchOp):
+            raise ValueError(
+                "The data are a pm.Minibatch: each evaluation of the density sees other rows, and "
+                "a chain on such a density has no posterior. Write all of the data, without "
+                "total_size=, or fit this model with pm.fit()."
+            )
 
 
 def _refuse_other_processes(model: pm.Model) -> None:
@@ -327,31 +394,54 @@ def _refuse_other_processes(model: pm.Model) -> None:
     for rv in model.free_RVs:
         whitened = str(rv.name).endswith("_rotated_") and isinstance(rv.owner.op, StudentTRV)
         if isinstance(rv.owner.op, MvStudentTRV) or whitened:
-            name = str(rv.name).removesuffix("_rotated_")
-            raise ValueError(refusals.student_process(name))
+            raise ValueError(
+                f"{str(rv.name).removesuffix('_rotated_')!r} is a Student t process, as pm.gp.TP "
+                "makes it. It is not Gaussian given the hyper-parameters, and this package does "
+                "not integrate it out. Write pm.gp.Latent for a Gaussian process, or sample the "
+                "model with step=pm.NUTS()."
+            )
+    integrated = "The process of this model is integrated out already"
+    instead = "there is no latent vector to sample. Sample its hyper-parameters with step=pm.NUTS()"
     for rv in model.observed_RVs:
         if _is_vector(rv):
-            raise ValueError(refusals.observed_process(str(rv.name)))
+            raise ValueError(
+                f"{integrated}: {str(rv.name)!r} is an observed pm.MvNormal, as pm.gp.Marginal "
+                "makes it, and there is no latent vector to sample. Write lgm.ExactMarginal(), "
+                "which samples its hyper-parameters."
+            )
         if isinstance(rv.owner.op, KroneckerNormalRV):
-            kind = "an observed pm.KroneckerNormal"
-            raise ValueError(refusals.already_integrated(str(rv.name), kind, "pm.gp.MarginalKron"))
+            raise ValueError(
+                f"{integrated}: {str(rv.name)!r} is an observed pm.KroneckerNormal, as "
+                f"pm.gp.MarginalKron makes it, and {instead}."
+            )
     for potential in model.potentials:
         if str(potential.name).startswith(APPROXIMATED):
             name = str(potential.name).removeprefix(APPROXIMATED)
-            kind = "a pm.Potential"
-            raise ValueError(refusals.already_integrated(name, kind, "pm.gp.MarginalApprox"))
+            raise ValueError(
+                f"{integrated}: {name!r} is a pm.Potential, as pm.gp.MarginalApprox makes it, and "
+                f"{instead}."
+            )
 
 
 def find_observed(model: pm.Model) -> Variable:
     """Find the observed multivariate normal vector of a model; a ValueError if not exactly one."""
     found = [rv for rv in model.observed_RVs if _is_vector(rv)]
-    if len(found) != 1:
-        names = [str(rv.name) for rv in model.observed_RVs]
-        vectors = [str(rv.name) for rv in found]
-        free = [str(rv.name) for rv in model.free_RVs if is_process(rv)]
-        raise ValueError(refusals.no_observed(names, vectors, free))
-    (rv,) = found
-    return rv
+    if len(found) > 1:
+        raise ValueError(
+            f"The model observes {len(found)} multivariate normal vectors: "
+            f"{', '.join(str(rv.name) for rv in found)}. lgm.ExactMarginal takes one: write them "
+            "as one vector, or sample with pm.NUTS()."
+        )
+    if not found:
+        observed = ", ".join(str(rv.name) for rv in model.observed_RVs) or "nothing"
+        instead = 'with normal noise write y = gp.marginal_likelihood("y", X, y=y, sigma=sigma)'
+        if free := [str(rv.name) for rv in model.free_RVs if is_process(rv)]:
+            instead = f"lgm.PseudoMarginal() samples theta with {', '.join(free)}"
+        raise ValueError(
+            f"No vector that the model observes ({observed}) is a pm.MvNormal, as pm.gp.Marginal "
+            f"makes it: {instead}."
+        )
+    return found[0]
 
 
 def _is_vector(rv: Variable) -> bool:
@@ -387,7 +477,7 @@ def all_but(model: pm.Model, theta: Sequence[Any] | str | None) -> list[Variable
 def latents_beside(
     model: pm.Model, theta: Sequence[Any] | str | None, latent: Any = None, *, collapse: bool = True
 ) -> Any:
-    """Latent variables if the user names hyper-parameters that could be latent; else ``latent``.
+    """The reading if the user names hyper-parameters that could be latent; otherwise ``latent``.
 
     Raises
     ------
@@ -405,7 +495,7 @@ def latents_beside(
     if latent is None:
         found = [model.rvs_to_values[rv] for rv in candidates if rv not in latents]
         refuse_left_gaussians(model, reading, found)
-    return latents
+    return reading
 
 
 def find_latents(
@@ -417,16 +507,12 @@ def find_latents(
 ) -> Reading:
     """Find which variables of a model are latent, and what f is.
 
-    Parameters
-    ----------
-    model : pymc.Model
-    latent : variable, str or list of them, optional
-        The latent variables that the user has named.
-    candidates : sequence of variable, optional
-        Variables that may be latent if the user has named none; by default all.
-    collapse : bool
-        Whether coefficients in the mean of a process may be latent.
+    They are those that the user has named in ``latent``; otherwise they are among ``candidates``,
+    by default all. With ``collapse`` coefficients in the mean of a process may be latent. An
+    earlier reading as ``latent`` stays as it is.
     """
+    if isinstance(latent, Reading):
+        return latent
     if latent is None:
         among = model.free_RVs if candidates is None else candidates
         gaussians = [rv for rv in among if is_gaussian(model, rv)]
@@ -463,9 +549,19 @@ def _of_inducing(
         for inner in set(inducing).intersection(ancestors(rv.owner.inputs)):
             raise ValueError(refusals.hidden_layer(str(inner.name), str(rv.name)))
     if beside:
-        raise ValueError(refusals.beside_inducing([str(rv.name) for rv in (*inducing, *beside)]))
+        names = ", ".join(str(rv.name) for rv in (*inducing, *beside))
+        raise ValueError(
+            f"The model has {names}: processes with inducing variables cannot be combined with "
+            "other processes. Add the covariance functions of the processes and write one "
+            "lgm.gp.SparseLatent; coefficients beside it are hyper-parameters. Or name the "
+            "variables to sample, lgm.PseudoMarginal([...]), and give the others a step of their "
+            "own."
+        )
     reading = read_latents(model, inducing, named=inducing)
     for latent in reading.latents:
         if latent.through is None:
-            raise ValueError(refusals.inducing_read_otherwise(str(latent.rv.name)))
+            raise ValueError(
+                f"A density reads the inducing variables {latent.rv.name} themselves, and not only "
+                "their process. Leave that density out, or sample the model with pm.NUTS()."
+            )
     return reading

@@ -1,44 +1,80 @@
-"""Find which variables of a model are latent or hyper-parameters, and its linear predictor."""
+"""Find which variables of a model are latent or hyper-parameters, and its linear predictor.
+
+Theta is meant for a dozen numbers. A Gaussian vector with many elements that the samplers cannot
+integrate out is a part of theta only if the user names the variables.
+"""
 
 from __future__ import annotations
+
+import logging
 
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import pymc as pm
 
+from pymc.distributions.multivariate import (
+    CARRV,
+    ICARRV,
+    KroneckerNormalRV,
+    MatrixNormalRV,
+    MvNormalRV,
+    PrecisionMvNormalRV,
+    ZeroSumNormalRV,
+)
+from pymc.distributions.timeseries import AutoRegressiveRV, RandomWalkRV
+from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import Dot, Sum
+from pytensor.tensor.random.basic import NormalRV
+from pytensor.tensor.random.op import RandomVariable
 
+from pymc_lgm.compile.graphs.functions import shape_of
+from pymc_lgm.gmrf import IntrinsicRV, MaternRV
 from pymc_lgm.likelihoods.registry import is_inducing
 from pymc_lgm.model import refusals
 from pymc_lgm.model.affine import Frontier, find_frontier
-from pymc_lgm.model.hyperparameters import (
-    discrete_in,
-    elements_of,
-    is_many,
-    name_of,
-    shared_in,
-    single_in,
-)
+from pymc_lgm.model.columns import matrix_moves
+from pymc_lgm.model.elements import distinct_elements
 from pymc_lgm.model.integrates import integrates_to_one
-from pymc_lgm.model.latents import Latent, gaussian, is_process, is_sparse
+from pymc_lgm.model.latents import Latent, gaussian, is_gaussian, is_process, is_sparse
+from pymc_lgm.model.operations import Variable, name_of
+from pymc_lgm.model.reads import MOST, Evaluation
+from pymc_lgm.vecchia import VecchiaRV
 
-__all__ = ["Reading", "read_latents", "read_observed"]
+__all__ = ["Reading", "discrete_in", "read_latents", "read_observed", "refuse_left_gaussians"]
 
-Variable = Any
+MOST_LEFT = 12
+"""Most elements of Gaussian vectors that may be hyper-parameters without being named by users.
+
+A choice that was not measured: the number of hyper-parameters above which no emulator of the
+evidence is fitted, `MANY_HYPERPARAMETERS` of `pymc_lgm.approximations.emulator`.
+"""
 
 MIXING = (Dot, Sum, CumOp, Blockwise)
 """Operations whose result may have elements that depend on several elements of a vector."""
 
 BESIDE_ANOTHER = "many observations read each of its elements beside another linear predictor"
 IN_A_MEAN = "it is in the mean of a process that this sampler factorizes separately"
+NOT_IN_A_PREDICTOR = "it is not part of a linear predictor that the samplers integrate out"
 """Reasons why a variable is a hyper-parameter."""
+
+ALWAYS = (
+    *(NormalRV, MvNormalRV, PrecisionMvNormalRV, MatrixNormalRV, KroneckerNormalRV),
+    *(CARRV, ICARRV, MaternRV, VecchiaRV),
+)
+"""Distributions that are normal for all values of their parameters.
+
+An autoregression or a walk is normal only if its innovations are.
+"""
+
+_log = logging.getLogger("pymc.lgm")  # PyMC shows its lines
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +99,8 @@ class Reading:
         another. Equal elements of the predictors are then different elements of f.
     integrates : bool
         Whether observation-level random effects are integrated out of the likelihood.
+    as_sum : bool
+        Whether f is a sum of sparse families even if a dense form costs less.
     """
 
     latents: list[Latent]
@@ -72,6 +110,7 @@ class Reading:
     left: dict[Variable, str] = field(default_factory=dict)
     joins: bool = False
     integrates: bool = True
+    as_sum: bool = False
 
     @cached_property
     def is_one_vector(self) -> bool:
@@ -163,11 +202,11 @@ def read_latents(
         found = find_frontier(terms, [latent.node for latent in latents], model.basic_RVs)
         of_node = {latent.node: latent.rv for latent in latents}
         reasons = _unread_first(found, of_node, read) or _not_affine(found, of_node, named)
-        reasons = reasons or _alone(terms, found, of_node)
+        reasons = reasons or _single_in(terms, found.predictor, of_node)
         joins = False
         if not reasons and len(found.predictor) > 1:
-            shared = shared_in(terms, found.predictor, latents)
-            joins = any(is_many(rv) for rv in shared)
+            shared = _shared_in(terms, found.predictor, latents)
+            joins = any(_is_many(rv) for rv in shared)
             if not joins:
                 reasons = dict.fromkeys((rv for rv in shared if rv not in named), BESIDE_ANOTHER)
         reading = Reading(latents, found.predictor, terms, missing, left, joins)
@@ -180,7 +219,10 @@ def read_latents(
         left |= reasons
         for rv, reason in reasons.items():
             if rv in named:
-                raise ValueError(refusals.not_latent(str(rv.name), reason))
+                raise ValueError(
+                    f"{rv.name!r} cannot be latent: {reason}. Leave it out of latent=, and it is a "
+                    "hyper-parameter."
+                )
         chosen = [rv for rv in chosen if rv not in reasons]
 
 
@@ -195,7 +237,8 @@ def _unread_first(
     for node, why in found.refused.items():
         rv = next(of_node[x] for x in why.outputs if x in of_node)
         if rv not in read:
-            reasons[rv] = refusals.not_affine_in(str(of_node[node].name))
+            name = str(of_node[node].name)
+            reasons[rv] = f"its prior depends on {name!r}, and not only by an affine mean"
     return reasons
 
 
@@ -209,14 +252,6 @@ def _not_affine(
             outer = next(of_node[x] for x in why.outputs if x in of_node)
             raise ValueError(refusals.hidden_layer(str(rv.name), str(outer.name)))
     return {rv: _reason(why, of_node) for rv, why in refused.items()}
-
-
-def _alone(
-    terms: Sequence[Variable], found: Frontier, of_node: dict[Variable, Variable]
-) -> dict[Variable, str]:
-    """The candidates that are one number, which a density reads alone, with reasons."""
-    single = single_in(terms, found.predictor, of_node)
-    return {rv: refusals.left_alone(why) for rv, why in _one_number_first(single).items()}
 
 
 def _placed_by_discrete(
@@ -234,8 +269,13 @@ def _placed_by_discrete(
     chosen = [latent.rv for latent in reading.latents]
     free = [rv for rv in chosen if not is_process(rv) and rv not in named]
     if not free:
-        names = " + ".join(rv.name for rv in chosen)
-        raise ValueError(refusals.map_jumps(names, next(iter(placed.values()))))
+        names, discrete = " + ".join(rv.name for rv in chosen), next(iter(placed.values()))
+        raise ValueError(
+            f"The linear predictor, affine in {names!r}, depends on {discrete!r} too, which is "
+            "discrete and is not only added: the samplers need coefficients of the latent "
+            "variables that do not jump. If there are several processes, name one as latent and "
+            f"give the others steps of their own, or sum {discrete!r} out."
+        )
     decides = "{!r}, which is discrete, decides how {} enters the linear predictor"
     if refused := {rv: decides.format(placed[rv], "it") for rv in free if rv in placed}:
         return refused
@@ -248,13 +288,17 @@ def _reason(node: Any, of_node: dict[Variable, Variable]) -> str:
     """Say which latent variable's prior, or which operation, keeps a variable from being latent."""
     latent = next((of_node[x].name for x in node.outputs if x in of_node), None)
     if latent is None:
-        return refusals.left_in(name_of(node))
-    return refusals.left_in_prior(str(latent).removesuffix("_rotated_"))
+        return f"{name_of(node)!r} depends on it in a way that is not affine"
+    return (
+        f"the prior of {str(latent).removesuffix('_rotated_')!r} depends on it, and the samplers "
+        "integrate out a variable in a prior only if it is in the mean of a pm.Normal or a "
+        "pm.MvNormal that is affine in it"
+    )
 
 
 def _one_number_first(refused: dict[Variable, Any]) -> dict[Variable, Any]:
     """Only the single numbers, if there are any: if k is a hyper-parameter, k x is affine in x."""
-    single = {rv: why for rv, why in refused.items() if elements_of(rv) == 1}
+    single = {rv: why for rv, why in refused.items() if _elements_of(rv) == 1}
     return single or refused
 
 
@@ -273,3 +317,168 @@ def _unread(model: pm.Model) -> list[Variable]:
     free = set(model.free_RVs)
     unread = [rv for rv in model.free_RVs if rv not in read and integrates_to_one(model, rv)]
     return [rv for rv in unread if not free.isdisjoint(ancestors(rv.owner.inputs))]
+
+
+def _elements_of(rv: Variable) -> int:
+    """The number of elements of a random variable."""
+    return int(np.prod(shape_of(rv)))
+
+
+def _is_many(rv: Variable) -> bool:
+    """Whether a variable has more elements than hyper-parameters may have without being named."""
+    return _elements_of(rv) > MOST_LEFT
+
+
+def discrete_in(
+    model: pm.Model, frontier: Sequence[Variable], latents: Sequence[Latent]
+) -> str | None:
+    """Name a discrete free variable that a column of A depends on, if there is one.
+
+    A variable that is only added to the latents enters c alone: a state of a mixture, say, or a
+    count with a known effect.
+    """
+    nodes = [latent.node for latent in latents]
+    discrete = [model.values_to_rvs[value] for value in model.discrete_value_vars]
+    for rv in discrete:
+        if matrix_moves(frontier, nodes, [rv], model.basic_RVs):
+            return str(rv.name)
+    return None
+
+
+def _single_in(
+    terms: Sequence[Variable], frontier: Sequence[Variable], of_node: dict[Variable, Variable]
+) -> dict[Variable, str]:
+    """Latents that are better hyper-parameters because one of their predictors is a single number.
+
+    Returns each with the reason. Processes are not among them. If the densities read no other
+    predictor, as with a constraint on the sum of effects, neither are latents with many elements,
+    nor latents that another predictor depends on.
+    """
+    single = [v for v in frontier if all(v.type.broadcastable)]
+    others = set(ancestors([v for v in frontier if v not in single]))
+    read = {term: _read_by(term, frontier) for term in terms}
+    found: dict[Variable, str] = {}
+    for v in single:
+        own = {x: of_node[x] for x in ancestors([v]) if x in of_node}
+        own = {x: rv for x, rv in own.items() if not is_process(rv)}
+        reading = [term for term in terms if v in read[term]]
+        if all(len(read[term]) == 1 for term in reading):
+            own = {x: rv for x, rv in own.items() if not (x in others or _is_many(rv))}
+        reason = f"{str(reading[0].name)!r} reads one number that depends on it"
+        found |= dict.fromkeys(own.values(), reason)
+    return _one_number_first(found)
+
+
+def _read_by(term: Variable, frontier: Sequence[Variable]) -> list[Variable]:
+    """The predictors that a density reads."""
+    above = set(ancestors([term], blockers=frontier))
+    return [v for v in frontier if v in above]
+
+
+def _shared_in(
+    terms: Sequence[Variable], frontier: Sequence[Variable], latents: Sequence[Latent]
+) -> list[Variable]:
+    """Latents, except processes, whose elements many observations read beside other elements of f.
+
+    An example is a log standard deviation for each of two groups: it would join all observations of
+    a group, with the elements of f that are their means, to one set.
+    """
+    found: dict[Variable, None] = {}
+    for term in terms:
+        read = _read_by(term, frontier)
+        shared = [v for v in read if _is_shared(v, latents)] if len(read) > 1 else []
+        if len(shared) < len(read):
+            nodes = set(ancestors(shared))
+            found |= {latent.rv: None for latent in latents if latent.node in nodes}
+    return list(found)
+
+
+def _is_shared(predictor: Variable, latents: Sequence[Latent]) -> bool:
+    """Whether too many elements of a predictor without a process are the same expression."""
+    within = set(ancestors([predictor]))
+    if any(latent.node in within for latent in latents if latent.variances is None):
+        return False
+    drawn = [v for v in within if isinstance(v.owner and v.owner.op, RandomVariable)]
+    moving = {v: v.type() for v in drawn}  # a flat prior cannot be drawn from
+    values = {moving[v]: np.zeros(shape_of(v), dtype=v.type.dtype) for v in drawn}
+    output = clone_replace(predictor.ravel(), moving, rebuild_strict=False)
+    _, index = distinct_elements(Evaluation([output], values))
+    return int(np.bincount(index).max(initial=0)) >= MOST
+
+
+def refuse_left_gaussians(model: pm.Model, reading: Reading, theta: Container[Variable]) -> None:
+    """Raise if theta holds Gaussian vectors that cannot be integrated out and have many elements.
+
+    Theta has the value variables that would be hyper-parameters in a model in which the user has
+    not named the latent variables.
+    """
+    reached = set(ancestors([*model.observed_RVs, *model.potentials, *reading.terms]))
+    left = [
+        rv
+        for rv in model.free_RVs
+        if model.rvs_to_values[rv] in theta and rv in reached and rv not in reading.missing
+        if rv.ndim and _is_normal(model, rv)
+    ]
+    sizes = {rv: _elements_of(rv) for rv in left}
+    left = [rv for rv in left if sizes[rv] > 1]
+    if not left:
+        return
+    unknown = [rv for rv in left if not is_gaussian(model, rv)]
+    reasons = {rv: reading.left.get(rv, NOT_IN_A_PREDICTOR) for rv in left}
+    reasons |= {rv: f"this package does not integrate out {_called(rv)}" for rv in unknown}
+    total = sum(sizes.values())
+    if unknown or total > MOST_LEFT:
+        rv = (unknown or sorted(left, key=lambda each: -sizes[each]))[0]
+        names = ", ".join(each.name for each in left)
+        quoted = ", ".join(repr(each.name) for each in left)
+        alone = "."
+        if beside := ", ".join(str(each.rv.name) for each in reading.latents):
+            alone = (
+                f", or these variables alone: step=[lgm.PseudoMarginal([{beside}, ...]), "
+                f"pm.NUTS([{names}])], with the hyper-parameters instead of the dots. To sample "
+                f"them as hyper-parameters nevertheless, name them: "
+                f"lgm.PseudoMarginal(theta=[{quoted}]), or lgm.read(theta=[{quoted}])."
+            )
+        raise ValueError(
+            f"{rv.name!r} is Gaussian and has {sizes[rv]} elements, but {reasons[rv]}. Its "
+            "elements would be hyper-parameters, of which the samplers can move few. Sample the "
+            f"model with step=pm.NUTS(){alone}"
+        )
+    for rv in left:
+        count = f"{rv.name!r} ({sizes[rv]} elements)"
+        _log.info(f"{count} is sampled among the hyper-parameters: {reasons[rv]}.")
+
+
+def _is_normal(model: pm.Model, rv: Variable) -> bool:
+    """Whether a random variable is jointly normal on the scale of the model."""
+    op = rv.owner.op
+    if isinstance(op, ZeroSumNormalRV | IntrinsicRV):  # normal with any transform
+        return True
+    if model.rvs_to_transforms[rv] is not None:
+        return False
+    if isinstance(op, ALWAYS):
+        return True
+    if isinstance(op, AutoRegressiveRV):
+        return _is_innovation(rv.owner.inputs[2])
+    return isinstance(op, RandomWalkRV) and all(map(_is_innovation, rv.owner.inputs[:2]))
+
+
+def _is_innovation(v: Variable) -> bool:
+    return v.owner is not None and isinstance(v.owner.op, ALWAYS)
+
+
+def _called(rv: Variable) -> str:
+    """PyMC's name of a distribution, and why this package does not read this one."""
+    op = rv.owner.op
+    if isinstance(op, RandomWalkRV):
+        return "a batch of pm.MvGaussianRandomWalk"
+    if isinstance(op, IntrinsicRV):
+        return "an intrinsic GMRF of lgm.gmrf with a transform other than its own"
+    if isinstance(op, VecchiaRV):
+        return "a batch of lgm.gp.Vecchia"
+    name = "pm." + type(op).__name__.removesuffix("RV")
+    if isinstance(op, ZeroSumNormalRV):
+        return f"{name} with a transform other than PyMC's own"
+    if isinstance(op, CARRV | ICARRV):
+        return f"a batch of {name}" if rv.ndim > 1 else f"{name} of a map that may change"
+    return name

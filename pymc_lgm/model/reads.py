@@ -38,6 +38,7 @@ from pymc_lgm.model.operations import (
     OF_SHAPES,
     SETTING,
     SHAPING,
+    Variable,
     constant_of,
     core_of,
     depending,
@@ -60,7 +61,6 @@ __all__ = [
     "within",
 ]
 
-Variable = Any
 Index = NDArray[np.intp]
 
 MOST = 12
@@ -191,19 +191,7 @@ class Evaluation:
 
 
 def reads_of(at: Evaluation, source: Variable, *, most: int = MOST) -> list[Reads]:
-    """Find which elements of a vector the elements of some variables read.
-
-    Parameters
-    ----------
-    at : Evaluation
-    source : variable
-        A vector, one of the inputs of ``at``.
-    most : int
-
-    Returns
-    -------
-    list of Reads
-        One for each output of ``at``, raveled.
+    """Find which elements of a vector, an input of ``at``, each output of it reads, raveled.
 
     Examples
     --------
@@ -224,15 +212,7 @@ def reads_of(at: Evaluation, source: Variable, *, most: int = MOST) -> list[Read
 def joined(reads: Sequence[Reads]) -> Index | None:
     """Find the smallest sets of elements of the source such that nothing reads from two sets.
 
-    Parameters
-    ----------
-    reads : sequence of Reads
-        All with the same source.
-
-    Returns
-    -------
-    ndarray of int, shape (n,), or None
-        The set of each element of the source. ``None`` if something reads too many.
+    The result is the set of each element of the source, or ``None`` if something reads too many.
     """
     if any(each.many.any() for each in reads):
         return None

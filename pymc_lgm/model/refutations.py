@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pymc.vartypes import continuous_types
 
 from pymc_lgm.linalg import Array, factorize
-from pymc_lgm.model import refusals
+from pymc_lgm.model.operations import Variable
 
 __all__ = [
     "TOLERANCE",
@@ -27,11 +27,11 @@ __all__ = [
     "is_flat",
     "loses_digits",
     "moved_a_little",
+    "of_norm_one",
+    "rank_of",
     "refuse_what_is_not_affine",
     "thetas_near",
 ]
-
-Variable = Any
 
 SEED = 0
 """Seed of `generator`. Any number would do."""
@@ -51,6 +51,12 @@ VAGUE = 1e9
 K_ii has a rounding error of 1e-16 times this variance, and log|I + W^½ K W^½| one that is n W_i
 times as large: 1e-4 for a hundred observations with precision 10.
 """
+
+TINY = 1e-300
+"""Smallest norm that a column is divided by."""
+
+SMALLEST = 1e-9
+"""Singular values below this count as 0, for columns of norm 1."""
 
 LOOKS = 8
 """Number of random theta at which a rank is computed."""
@@ -85,7 +91,10 @@ def refuse_what_is_not_affine(values: Array, c: Array, A: Array, x: Array) -> No
     """Raise if the values of a predictor at rows x (k, N) are not c + A x, (k, E)."""
     size = 1.0 + np.abs(c)
     if not np.allclose(values, c + x @ A.T, rtol=TOLERANCE, atol=TOLERANCE * size):
-        raise ValueError(refusals.not_affine())
+        raise ValueError(
+            "The linear predictor is not an affine function of the latent variables, although its "
+            "operations are. Name those that enter it linearly: latent=[...]."
+        )
 
 
 def loses_digits(cov: Callable[[Array], Any], at: Array, largest: float) -> bool:
@@ -103,6 +112,17 @@ def loses_digits(cov: Callable[[Array], Any], at: Array, largest: float) -> bool
             np.isfinite(C).all() and (np.diag(C).max() > largest or factorize(C) is None)
             for C in covs
         )
+
+
+def rank_of(columns: Array) -> int:
+    """The rank of columns scaled to norm 1: short ones would be lost beside long ones."""
+    return int(np.linalg.matrix_rank(of_norm_one(columns), tol=SMALLEST))
+
+
+def of_norm_one(columns: Array) -> Array:
+    """Columns divided by their norms; columns of zeros stay as they are."""
+    result: Array = columns / np.maximum(np.linalg.norm(columns, axis=0), TINY)
+    return result
 
 
 def has_curvature(curvature: Callable[[Array], Array], n: int) -> bool:

@@ -9,7 +9,9 @@ innovations N(μ, L Lᵀ), the rows of T at a time are L⁻¹ (x_t − x_{t−1}
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import pytensor.tensor as pt
 
@@ -19,8 +21,9 @@ from pytensor.tensor.random.basic import NormalRV
 
 from pymc_lgm.compile.graphs.functions import shape_of
 from pymc_lgm.gaussian.families import BandedSeries
-from pymc_lgm.model import refusals
-from pymc_lgm.model.integrates import is_positive, positive_or_nan
+from pymc_lgm.model.integrates import positive_or_nan
+from pymc_lgm.model.operations import Variable
+from pymc_lgm.model.sparse_precision import FieldLaw
 
 __all__ = [
     "Recursion",
@@ -32,76 +35,49 @@ __all__ = [
     "recursion_of",
 ]
 
-Variable = Any
 
-
-class Series(NamedTuple):
-    """A series T x = u + ε: see `pymc_lgm.model.fields.FieldLaw`.
+@dataclass(frozen=True, eq=False)
+class Series(FieldLaw):
+    """A series T x = u + ε, whose ``reads`` are T in bands, shape (b + 1, n), and u, shape (n,).
 
     Attributes
     ----------
-    whitener : variable
-        T in bands, shape (b + 1, n).
-    drive : variable
-        u, shape (n,).
     width : int
         b + 1.
-    name : str
     batch : tuple of int
         Shape of the batch of series that x ravels, ``()`` for one series.
-    vector : int
-        Number of elements at each time.
     """
 
-    whitener: Variable
-    drive: Variable
     width: int
-    name: str
     batch: tuple[int, ...] = ()
-    vector: int = 1
 
-    @property
-    def reads(self) -> list[Variable]:
-        """T and u."""
-        return [self.whitener, self.drive]
 
-    def _dense(self) -> Variable:
-        """T of each series, shape (..., n, n)."""
-        bands = self.whitener
-        if self.batch:
-            bands = bands.reshape((self.width, *self.batch, -1))
-        n = bands.shape[-1]
-        row, column = pt.arange(n)[:, None], pt.arange(n)[None, :]
-        return sum(
-            pt.where(pt.eq(row - column, k), bands[k][..., None, :], 0.0) for k in range(self.width)
-        )
+def _series(
+    rv: Variable,
+    whitener: Variable,
+    drive: Variable,
+    width: int,
+    covariance: Callable[[], Variable],
+    batch: tuple[int, ...] = (),
+) -> Series:
+    return Series(
+        kind="series",
+        reads=[whitener, drive],
+        family=lambda n: BandedSeries(n, width),
+        covariance=covariance,
+        fault=f"The series {str(rv.name)!r} has a standard deviation that is not a positive number",
+        remedy=". A stationary start, sigma / sqrt(1 - rho**2), needs |rho| < 1: give rho a prior "
+        "on (-1, 1), as pm.Uniform('rho', -1, 1) or a pm.Beta.",
+        width=width,
+        batch=batch,
+    )
 
-    def mean(self) -> Variable:
-        """T⁻¹ u in the shape of the series, computed with a dense T."""
-        T = self._dense()
-        drive = self.drive.reshape((*self.batch, -1)) if self.batch else self.drive
-        mean = pt.linalg.solve_triangular(T, drive, lower=True, b_ndim=1)
-        return mean.reshape((-1, self.vector)) if self.vector > 1 else mean
 
-    def covariance(self) -> Variable:
-        """T⁻¹ T⁻ᵀ of each series, shape (..., n, n)."""
-        if self.vector > 1:
-            raise ValueError(refusals.read_by_too_many(self.name))
-        T = self._dense()
-        inverse = pt.linalg.solve_triangular(T, pt.eye(T.shape[-1]), lower=True, b_ndim=2)
-        return inverse @ inverse.mT
-
-    def family(self, n: int) -> BandedSeries:
-        """The family of banded precisions TᵀT."""
-        return BandedSeries(n, self.width)
-
-    def explain(self, where: str) -> str:
-        """Say why T has no inverse, and what to write instead."""
-        return (
-            f"The series {self.name!r} has a standard deviation that is not a positive number "
-            f"{where}. A stationary start, sigma / sqrt(1 - rho**2), needs |rho| < 1: give rho a "
-            "prior on (-1, 1), as pm.Uniform('rho', -1, 1) or a pm.Beta."
-        )
+def _dense(bands: Variable, width: int) -> Variable:
+    """T of each series, shape (..., n, n), from its bands, (b + 1, ..., n)."""
+    n = bands.shape[-1]
+    row, column = pt.arange(n)[:, None], pt.arange(n)[None, :]
+    return sum(pt.where(pt.eq(row - column, k), bands[k][..., None, :], 0.0) for k in range(width))
 
 
 def is_vector_walk(rv: Variable) -> bool:
@@ -143,8 +119,17 @@ def as_vector_walk(rv: Variable) -> tuple[Variable, Series]:
                 columns.append(pt.zeros_like(now[:, 0, 0]))
         bands.append(pt.stack(columns, axis=-1).ravel())
     drive = pt.concatenate(drives).ravel()
-    walk = Series(pt.stack(bands), drive, 2 * k, str(rv.name), vector=k)
-    return walk.mean(), walk
+    whitener = pt.stack(bands)
+    mean = pt.linalg.solve_triangular(_dense(whitener, 2 * k), drive, lower=True, b_ndim=1)
+
+    def covariance() -> Variable:
+        raise ValueError(
+            f"{str(rv.name)!r} is a pm.MvGaussianRandomWalk, and the linear predictor reads too "
+            "many of its elements together. This package integrates it out if each element of the "
+            "predictor reads few of them. Sample the model with step=pm.NUTS()."
+        )
+
+    return mean.reshape((-1, k)), _series(rv, whitener, drive, 2 * k, covariance)
 
 
 def is_series(rv: Variable) -> bool:
@@ -176,19 +161,26 @@ def as_series(rv: Variable) -> tuple[Variable, Series]:
         """A parameter of each series, with an axis for time."""
         return value[..., None] if batch and not is_walk and value.ndim > 0 else value
 
-    sigma = each(along(_positive(sigma)), steps)
-    first, scale = each(first, order), each(_positive(scale), order)
+    sigma = each(along(positive_or_nan(sigma)), steps)
+    first, scale = each(first, order), each(positive_or_nan(scale), order)
     bands = [pt.concatenate([1.0 / scale, 1.0 / sigma], axis=-1)]
     for k in range(1, order + 1):
         # T_{j+k, j} for rows j + k ≥ order. The rows before are first values, without lags.
         before, after = pt.zeros((*batch, order - k)), pt.zeros((*batch, k))
         bands.append(pt.concatenate([before, -along(lags[..., k - 1]) / sigma, after], axis=-1))
     drive = pt.concatenate([first / scale, each(along(drift), steps) / sigma], axis=-1)
-    whitener = pt.stack(bands).astype("float64")
+    drive, whitener = drive.astype("float64"), pt.stack(bands).astype("float64")
+    T = _dense(whitener, order + 1)
+
+    def covariance() -> Variable:
+        """T⁻¹ T⁻ᵀ of each series, shape (..., n, n)."""
+        inverse = pt.linalg.solve_triangular(T, pt.eye(T.shape[-1]), lower=True, b_ndim=2)
+        return inverse @ inverse.mT
+
+    mean = pt.linalg.solve_triangular(T, drive, lower=True, b_ndim=1)
     if batch:
         whitener, drive = whitener.reshape((order + 1, -1)), drive.ravel()
-    series = Series(whitener, drive.astype("float64"), order + 1, str(rv.name), batch)
-    return series.mean(), series
+    return mean, _series(rv, whitener, drive, order + 1, covariance, batch)
 
 
 class Recursion(NamedTuple):
@@ -240,12 +232,6 @@ def recursion_of(rv: Variable) -> Recursion:
         others = [each[0] for each in others]
     numbers = [pt.shape_padleft(each, rv.ndim - 1 - each.ndim) for each in others]
     return Recursion(pt.shape_padleft(lags, rv.ndim - lags.ndim), *numbers)
-
-
-def _positive(sd: Variable) -> Variable:
-    """A standard deviation, or NaN if it is not positive, where PyMC's density is 0."""
-    sd = pt.as_tensor(sd)
-    return sd if is_positive(sd) else positive_or_nan(sd)
 
 
 def _is_normal(rv: Variable) -> bool:

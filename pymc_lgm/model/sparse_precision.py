@@ -1,4 +1,4 @@
-"""A `pymc.MvNormal` with ``tau=`` whose graph shows that the precision is sparse.
+"""Priors with a sparse precision, and those that a `pymc.MvNormal` with a sparse ``tau=`` has.
 
 The graph shows which elements of tau can differ from 0: in a sum, those that can in any of its
 terms; in a product, those that can in all of its factors. A precision whose zeros depend on theta
@@ -7,7 +7,9 @@ stays dense. The elements that can differ from 0 are computed one by one, withou
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
@@ -22,60 +24,50 @@ from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.linalg.inverse import MatrixInverse
 from scipy.sparse import csc_array, eye_array, issparse
 
+from pymc_lgm.gaussian import Family
 from pymc_lgm.gaussian.families import ByPrecision
 from pymc_lgm.gaussian.sparse import Pattern
-from pymc_lgm.model.operations import core_of
+from pymc_lgm.model.operations import Variable, core_of
 
-__all__ = ["SparsePrecision", "as_sparse_precision"]
+__all__ = ["FieldLaw", "as_sparse_precision"]
 
-Variable = Any
 Index = NDArray[np.intp]
 
 MOST = 0.25
 """Largest share of the triangle that the factor may fill; beyond it a dense factor is as fast."""
 
 
-class SparsePrecision(NamedTuple):
-    """The sparse precision ``tau`` of a `pymc.MvNormal`: see `pymc_lgm.model.fields.FieldLaw`.
+@dataclass(frozen=True, eq=False)
+class FieldLaw:
+    """The prior of a latent vector with a sparse precision.
 
     Attributes
     ----------
-    pattern : Pattern
-    lower, upper : variable
-        The elements of tau in the pattern, and their mirror images across the diagonal.
-    cov : variable
-        The covariance that PyMC computes from tau.
-    name : str
+    kind : str
+        Its name when a model is printed.
+    reads : list of variable
+        Graphs whose values `Family.at` takes.
+    family : callable
+        n -> the family of n elements, a function of the values of ``reads``.
+    covariance : callable
+        () -> a graph of the covariance, shape (n, n), for models that need a dense one: O(n³).
+    fault, remedy : str
+        The parts of `explain`.
     """
 
-    pattern: Pattern
-    lower: Variable
-    upper: Variable
-    cov: Variable
-    name: str
-
-    @property
-    def reads(self) -> list[Variable]:
-        """Elements of tau on both sides of the diagonal, since tau must be symmetric."""
-        return [self.lower, self.upper]
-
-    def covariance(self) -> Variable:
-        """The covariance, shape (n, n): an inverse, O(n³)."""
-        return self.cov.astype("float64")
-
-    def family(self, n: int) -> ByPrecision:
-        """The family of precisions that are given by their elements."""
-        return ByPrecision(self.pattern, self.name)
+    kind: str
+    reads: list[Variable]
+    family: Callable[[int], Family]
+    covariance: Callable[[], Variable]
+    fault: str
+    remedy: str
 
     def explain(self, where: str) -> str:
-        """Say why tau is not a precision, and what to write instead."""
-        return (
-            f"The precision tau of {self.name!r} is not positive definite {where}. D - alpha W of "
-            "a map needs -1 < alpha < 1; an intrinsic one, with alpha = 1, is pm.ICAR."
-        )
+        """Say why there is no proper prior, and what to write instead."""
+        return f"{self.fault} {where}{self.remedy}"
 
 
-def as_sparse_precision(rv: Variable) -> SparsePrecision | None:
+def as_sparse_precision(rv: Variable) -> FieldLaw | None:
     """The sparse precision of a random variable; ``None`` if its graph does not show one.
 
     The variable must be one vector. Its precision may be composed of elementwise sums, products and
@@ -98,7 +90,16 @@ def as_sparse_precision(rv: Variable) -> SparsePrecision | None:
     lower, upper = (
         _elements(tau, *at).astype("float64") for at in ((rows, columns), (columns, rows))
     )
-    return SparsePrecision(pattern, lower, upper, cov, str(rv.name))
+    name = str(rv.name)
+    return FieldLaw(
+        kind="sparseprecision",
+        reads=[lower, upper],  # on both sides of the diagonal, since tau must be symmetric
+        family=lambda n: ByPrecision(pattern, name),
+        covariance=lambda: cov.astype("float64"),
+        fault=f"The precision tau of {name!r} is not positive definite",
+        remedy=". D - alpha W of a map needs -1 < alpha < 1; an intrinsic one, with alpha = 1, is "
+        "pm.ICAR.",
+    )
 
 
 def _pattern(x: Variable, n: int) -> csc_array | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import pytensor.tensor as pt
 
@@ -12,9 +11,9 @@ from pytensor.graph.traversal import applys_between
 from pytensor.tensor.exceptions import NotScalarConstantError
 from pytensor.tensor.subtensor import Subtensor, get_constant_idx
 
-__all__ = ["parts_of", "theta_gradient"]
+from pymc_lgm.model.operations import Variable
 
-Variable = Any
+__all__ = ["parts_of", "theta_gradient"]
 
 
 def theta_gradient(scalar: Variable, theta: Variable) -> Variable:
@@ -22,17 +21,6 @@ def theta_gradient(scalar: Variable, theta: Variable) -> Variable:
 
     PyTensor writes the gradient in ``theta[part]`` into an array of zeros, which Numba takes a
     second or two to compile. So the gradients in the parts are concatenated if no parts overlap.
-
-    Parameters
-    ----------
-    scalar : variable
-        A graph of theta.
-    theta : variable
-        A vector of known length.
-
-    Returns
-    -------
-    variable
 
     Examples
     --------

@@ -67,7 +67,7 @@ class KnorrHeldRue(PseudoMarginal):
             n_importance=1,
             latent_move=latent_move,
             importance=importance,
-            search="anew",
+            sites="optimized",
             interweave=False,
             target_accept=target_accept,
             scale=scale,

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pymc_lgm.adaptation import FEW, FEWEST, MANY, QUIET, NoiseTuning
+from pymc_lgm.adaptation import DRAWS_MEASURED, FEWEST_DRAWS, MOST_DRAWS, SMALL_NOISE, NoiseTuning
 from pymc_lgm.approximations.gaussian import GaussianApproximation
 from pymc_lgm.approximations.importance import Proposal, Scheme
 from pymc_lgm.approximations.recall import LineSearch, WarmSearch
@@ -42,9 +42,9 @@ CLIMBING = 60
 """Largest number of gradients of a climb from PyMC's starting point, and never more than a tenth of
 the exploration. Most climbs end by themselves; this bounds those that do not."""
 
-LOOKS = 4
-"""While the chain explores, the noise is measured in every fourth draw, and f is drawn only
-then if no other step needs it: each costs as much as the rest of a draw."""
+NOISE_PERIOD = 4
+"""While the chain explores, the noise is measured in every fourth draw, and f is drawn only then if
+no other step needs it: each costs as much as the rest of a draw."""
 
 
 class MarginalTuning(NamedTuple):
@@ -91,7 +91,7 @@ class Marginal:
         Share of importance draws from the prior: see `Proposal`.
     copula : bool
         Whether tuning also fits the margins that a copula of the importance draws needs.
-    together : bool
+    transported : bool
         Whether a transport map skews the importance draws.
     surrogate : ApproximateEvidence or None
         An evidence with a gradient, from loosely converged sites: the target's ``slope``.
@@ -109,12 +109,12 @@ class Marginal:
     explore: WarmSearch
     move: Move
     n_importance: int | None = None
-    fewest: int = FEWEST
-    noise: float = QUIET
+    fewest: int = FEWEST_DRAWS
+    noise: float = SMALL_NOISE
     antithetic: bool = True
     defensive: float = 0.0
     copula: bool = False
-    together: bool = False
+    transported: bool = False
     surrogate: ApproximateEvidence | None = None
     latent: CurvatureHMC | None = None
     predicts: bool = True
@@ -127,7 +127,7 @@ class Marginal:
 
         One importance draw has no variance to report, and fewer than 30 have no tail.
         """
-        most = self.n_importance or MANY
+        most = self.n_importance or MOST_DRAWS
         return (
             *self.move.stats,
             "log_evidence",
@@ -163,8 +163,8 @@ class Marginal:
             return state, tuning, dict.fromkeys(self.stats, math.nan)
         if phase is Phase.EXPLORE:
             state, tuning, stats = self._explore(rng, state, tuning)
-            if tuning.schedule.departs:
-                state = self._depart(rng, state, tuning)
+            if tuning.schedule.is_explored:
+                state = self._enter_exact_phase(rng, state, tuning)
         else:
             state, tuning, stats = self._sample(rng, state, tuning, tune)
             tuning = tuning._replace(schedule=tuning.schedule.after(phase))
@@ -176,7 +176,9 @@ class Marginal:
         """Draw from the sampler's own target."""
         raise NotImplementedError(f"{type(self).__name__} must say how it samples.")
 
-    def _depart(self, rng: np.random.Generator, state: State, tuning: MarginalTuning) -> State:
+    def _enter_exact_phase(
+        self, rng: np.random.Generator, state: State, tuning: MarginalTuning
+    ) -> State:
         """Make the state one of the sampler's own target, after exploration."""
         return state
 
@@ -187,11 +189,11 @@ class Marginal:
     ) -> tuple[State, MarginalTuning, Stats]:
         """Move theta on the approximate evidence, and learn from it."""
         explored = tuning.schedule.explored
-        search = self.explore.along(tuning.sites.line)
+        search = self.explore.with_line(tuning.sites.line)
         # Estimates only serve to measure the noise, so few draws are enough.
-        N = self.n_importance or FEW
+        N = self.n_importance or DRAWS_MEASURED
         # Exploration does not need f, but other steps and the move of f do.
-        draws_f = not self.rests or explored % LOOKS == 0
+        draws_f = not self.rests or explored % NOISE_PERIOD == 0
         if explored == 0 and self.climbs:
             state = self._climb(state, tuning, search)
         state, tuning, stats = self._approximately(rng, state, tuning, N, draws_f, tune=True)
@@ -217,7 +219,7 @@ class Marginal:
         tune: bool,
     ) -> tuple[State, MarginalTuning, Stats]:
         """Move theta on q's evidence, then draw f by importance weight."""
-        search = self.explore.along(tuning.sites.line)
+        search = self.explore.with_line(tuning.sites.line)
         evidence = self._evidence(tuning)
         target = ApproximateMarginalTarget.fix(state, search=search, evidence=evidence)
         state, tuning, stats = self._move_theta(rng, target, tuning, tune)
@@ -247,20 +249,20 @@ class Marginal:
                 q = replace(q, margins=margins)
             found = q.sites.with_effects(state.at.likelihood.effects)
             sites = sites.update(state.theta, found, q.margins, q.center - q.mean)
-        # At its end, exploration renews the line only if the sums hold a quarter of it.
-        full = schedule.departs and 4 * sites.thetas >= schedule.explored
+        # The last fit of the line needs the sites of a quarter of the draws of exploration.
+        full = schedule.is_explored and 4 * sites.thetas >= schedule.explored
         if sites.thetas and (schedule.is_renewal or full):
             sites = sites.renewed()
-            noise = noise if schedule.departs else noise.restarted()
-        if self._asks_for_noise and schedule.explored % LOOKS == 0:
-            noise = noise.update(self._noise(rng, state, self._measured(state, tuning, q)))
+            noise = noise if schedule.is_explored else noise.restarted()
+        if self._asks_for_noise and schedule.explored % NOISE_PERIOD == 0:
+            noise = noise.update(self._noise(rng, state, self._q_to_measure(state, tuning, q)))
         return tuning._replace(schedule=schedule, sites=sites, noise=noise)
 
     @property
     def _asks_for_noise(self) -> bool:
         return self.n_importance is None
 
-    def _measured(
+    def _q_to_measure(
         self, state: State, tuning: MarginalTuning, q: GaussianApproximation | None
     ) -> GaussianApproximation | None:
         """The q of which the noise is measured: here the one that exploration has found."""
@@ -272,15 +274,15 @@ class Marginal:
         """Difference of two log estimates that the exact chain would compute here; NaN if no q."""
         if q is None:
             return math.nan
-        scheme = Scheme(self.n_importance or FEW, self.antithetic)
-        proposal = Proposal.of(q, state.at.likelihood, self.defensive, together=self.together)
+        scheme = Scheme(self.n_importance or DRAWS_MEASURED, self.antithetic)
+        proposal = Proposal.of(q, state.at.likelihood, self.defensive, transported=self.transported)
         return noise_of_ratio(rng, state.at, proposal, scheme)
 
     # Moves
 
     def _evidence(self, tuning: MarginalTuning) -> ApproximateEvidence | None:
         """Where the target's slope comes from, if a move may need one."""
-        return self.surrogate and self.surrogate.along(tuning.sites.line)
+        return self.surrogate and self.surrogate.with_line(tuning.sites.line)
 
     def _move_theta(
         self, rng: np.random.Generator, target: Target, tuning: MarginalTuning, tune: bool

@@ -1,4 +1,8 @@
-"""The element that moves theta with f integrated out by importance sampling, exactly."""
+"""The element of a sweep that moves theta with f integrated out by importance sampling, exactly.
+
+The base, `pymc_lgm.samplers.marginal`, has the phases of tuning and defines the words. The papers
+are in `pymc_lgm.targets.pseudo_marginal`, which estimates the evidence.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +31,10 @@ from pymc_lgm.targets.pseudo_marginal import (
 __all__ = ["PseudoMarginal"]
 
 REFRESHED = 0.2
-"""Share of moves that redraw the importance sample around f although it is cached.
+"""Share of moves before which a cached importance sample is redrawn around f.
 
-Redrawing costs as much as a proposal's sample. Without it an estimate that is far too high would
-stay until another is accepted. One move in five is a choice between the two.
+Redrawing costs as much as the sample of a proposal. Without it an estimate that is far too high
+would stay until a proposal is accepted. The value is a compromise and has not been measured.
 """
 
 
@@ -38,22 +42,22 @@ stay until another is accepted. One move in five is a choice between the two.
 class PseudoMarginal(Marginal):
     """One move on theta with f integrated out by importance sampling, then one of f.
 
-    After exploration every draw leaves p(theta, f | y) invariant. Two ways of estimating the
-    evidence are exact. If the noise is large, an estimate at theta' is correlated with that at
-    theta, and f moves alone after each move of theta. If it is small (quiet), estimates are
-    independent, the importance sample is cached until another is accepted, and f is drawn with
-    theta.
+    After exploration every draw leaves p(theta, f | y) invariant. There are two ways to estimate
+    the evidence, both exact. If the noise is large, the estimate at a proposed theta is correlated
+    with that at the current one, and f also moves alone after each move on theta. If it is small
+    (the estimates are *quiet*), estimates are independent, the importance sample is cached until
+    another is accepted, and f changes with theta alone.
 
     Attributes
     ----------
     search : LineSearch or None
         Computes q from the linear model of the sites once there is one; ``None`` to use `explore`.
     correlation : float
-        Correlation of the coordinates of two successive estimates, if they are not independent.
+        Correlation of the random numbers of two successive estimates, if they are not independent.
     independent : bool or None
-        Whether estimates are independent; ``None`` to decide by the noise that tuning measures.
+        Whether estimates are independent; ``None`` if tuning decides by the noise that it measures.
     interweave : Interweaving or None
-        A walk of theta without estimates, in a share of the draws.
+        In a share of the draws, a whitened random walk of theta, which needs no estimate.
     """
 
     search: LineSearch | None = None
@@ -62,29 +66,31 @@ class PseudoMarginal(Marginal):
     interweave: Interweaving | None = None
 
     def start(self, state: State, tune: int) -> MarginalTuning:
-        """Begin as the parts do."""
-        weave = self.interweave and self.interweave.start(state, tune)
-        return super().start(state, tune)._replace(interweaving=weave)
+        """Begin as the base does, and with the initial tuning of the walk."""
+        walk = self.interweave and self.interweave.start(state, tune)
+        return super().start(state, tune)._replace(interweaving=walk)
 
     @property
     def _asks_for_noise(self) -> bool:
         return self.n_importance is None or self.independent is None
 
-    def _measured(
+    def _q_to_measure(
         self, state: State, tuning: MarginalTuning, q: GaussianApproximation | None
     ) -> GaussianApproximation | None:
-        """The q of predicted sites, as the exact chain has it, once they are predicted."""
+        """The q of predicted sites, which the exact chain uses, once tuning predicts them."""
         if q is None or tuning.sites.line is None:
             return q
         return state.at.approximation(self._search(tuning))
 
-    def _depart(self, rng: np.random.Generator, state: State, tuning: MarginalTuning) -> State:
-        """Draw f once more before the exact phase, from the importance distribution of that phase.
+    def _enter_exact_phase(
+        self, rng: np.random.Generator, state: State, tuning: MarginalTuning
+    ) -> State:
+        """Draw f from the importance distribution of the exact phase before that phase begins.
 
         Exploration draws f from q without a copula or a transport map. Such an f may have a far
         higher weight than any draw of the exact phase, which would reject almost all proposals.
         """
-        proposal = proposal_at(state.at, self._search(tuning), self.defensive, self.together)
+        proposal = proposal_at(state.at, self._search(tuning), self.defensive, self.transported)
         if proposal is None:
             return state
         scheme = Scheme(tuning.noise.n_importance, self.antithetic)
@@ -93,17 +99,17 @@ class PseudoMarginal(Marginal):
     def _sample(
         self, rng: np.random.Generator, state: State, tuning: MarginalTuning, tune: bool
     ) -> tuple[State, MarginalTuning, Stats]:
-        """Move theta and f as often as the move on theta asks for."""
+        """Make as many moves of theta and f as the quality of the emulator asks for."""
         reports = []
         for _ in range(rounds_of(tuning.move)):
-            state, tuning, stats = self._exactly(rng, state, tuning, tune)
+            state, tuning, stats = self._round(rng, state, tuning, tune)
             reports.append({name: stats[name] for name in self.move.stats})
         return state, tuning, stats | averaged(reports)
 
-    def _exactly(
+    def _round(
         self, rng: np.random.Generator, state: State, tuning: MarginalTuning, tune: bool
     ) -> tuple[State, MarginalTuning, Stats]:
-        """Refresh f and move theta once; then move f."""
+        """Redraw f among the importance draws, move theta once, then move f."""
         search = self._search(tuning)
         N = tuning.noise.n_importance
         quiet = tuning.noise.is_quiet if self.independent is None else self.independent
@@ -114,27 +120,27 @@ class PseudoMarginal(Marginal):
             scheme=Scheme(N, self.antithetic),
             defensive=self.defensive,
             correlation=0.0 if quiet else self.correlation,
-            together=self.together,
-            # Without theta only redrawing the importance sample would move f.
+            transported=self.transported,
+            # In a model without theta nothing but redrawing the sample moves f.
             keep=quiet and state.theta.size > 0 and rng.uniform() >= REFRESHED,
             evidence=self._evidence(tuning),
         )
-        weave = self.interweave
-        turn = None if weave is None else weave.turn(rng, tuning.interweaving, tune, quiet)
+        walk = self.interweave
+        turn = None if walk is None else walk.turn(rng, tuning.interweaving, tune, quiet)
         if turn == "instead":
             state = target.state
             stats = dict.fromkeys(self.move.stats, math.nan)
         else:
             state, tuning, stats = self._move_theta(rng, target, tuning, tune)
         stats |= estimated(state, state.at.approximation(search)) | {"n_importance": N}
-        # After a walk f moves alone even if estimates are quiet. If one importance draw has almost
-        # all weight, the estimate is far too high, and f would stay that draw.
+        # After a walk f moves alone even if estimates are quiet: if one importance draw has almost
+        # all weight, the estimate is far too high, and f would remain that draw.
         moves = not quiet or turn is not None
         state, tuning, moved = self._move_latent(rng, state, tuning, tune, search, moves)
         stats |= moved
-        if weave is not None:
+        if walk is not None:
             learnt = tuning.interweaving
-            state, learnt, stats = weave.run(rng, state, learnt, turn, tune, stats)
+            state, learnt, stats = walk.run(rng, state, learnt, turn, tune, stats)
             tuning = tuning._replace(interweaving=learnt)
         return state, tuning, stats
 
@@ -142,4 +148,4 @@ class PseudoMarginal(Marginal):
         """Search of the exact chain: it uses the linear model of the sites once there is one."""
         line = tuning.sites.line
         search = self.search if self.search is not None and line else self.explore
-        return search.along(line)
+        return search.with_line(line)

@@ -73,7 +73,7 @@ class Schedule(NamedTuple):
         if phase is not Phase.EXPLORE:
             return self
         counted = self._replace(explored=self.explored + 1)
-        if converged and counted.is_renewal and not counted.departs:
+        if converged and counted.is_renewal and not counted.is_explored:
             return Schedule(counted.explored, counted.explored, math.ceil(self.exploring / 6))
         return counted
 
@@ -84,6 +84,6 @@ class Schedule(NamedTuple):
         return rest == 0 and rounds > 0 and rounds & (rounds - 1) == 0
 
     @property
-    def departs(self) -> bool:
+    def is_explored(self) -> bool:
         """Whether the last draw of exploration has been made."""
         return self.explored >= self.exploring

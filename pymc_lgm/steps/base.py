@@ -34,6 +34,7 @@ from pymc_lgm.model import (
     refuse_left_gaussians,
 )
 from pymc_lgm.model.diagnose import explain, raised_in_a_draw
+from pymc_lgm.model.reading import Reading
 from pymc_lgm.model.refusals import no_model, not_a_hyperparameter
 from pymc_lgm.state import State
 from pymc_lgm.steps.messages import COMPILING, KNOWN, announced, offer
@@ -134,7 +135,7 @@ class LatentGaussianStep(BlockedStep):
         # Compilation folds constants that BLAS computes, so it runs with few threads too.
         with few_threads(self.lgm.n):
             self.elements = tuple(self._sweep())
-        types = samplers.statistics(self.elements) | dict.fromkeys(self.lgm.form.whose, bool)
+        types = samplers.statistics(self.elements) | dict.fromkeys(self.lgm.form.caveats, bool)
         self.stats_dtypes = [types]
         self.stats_dtypes_shapes = {name: (dtype, []) for name, dtype in types.items()}  # type: ignore[var-annotated]  # PyMC's base class declares it
         self.rng = get_random_generator(rng)
@@ -156,13 +157,15 @@ class LatentGaussianStep(BlockedStep):
         self, vars: Any, model: pm.Model, candidates: list[Any] | None, **kwargs: Any
     ) -> LatentGaussianModel:
         """Read the variables to move, of which only ``candidates`` may be latent."""
-        latents, theta, missing = self._latents_and_theta(vars, model, candidates)
-        free = [rv for rv in latents if rv in model.free_RVs]
+        reading, theta = self._reading_and_theta(vars, model, candidates)
+        free = [latent.rv for latent in reading.latents if latent.rv in model.free_RVs]
         for rv in free:
             if candidates is not None and rv not in candidates:
                 raise ValueError(not_a_hyperparameter(str(rv.name)))
-        self.vars = [*(model.rvs_to_values[rv] for rv in free), *theta, *missing]
-        return LatentGaussianModel.from_pymc(model, latents, theta, **kwargs)
+        latents = [model.rvs_to_values[rv] for rv in free]
+        missing = [model.rvs_to_values[rv] for rv in reading.missing]
+        self.vars = [*latents, *theta, *missing]
+        return LatentGaussianModel.from_pymc(model, reading, theta, **kwargs)
 
     def _audit_the_prior(self) -> None:
         """Compare the model's density with PyMC's at points drawn from the prior."""
@@ -205,10 +208,10 @@ class LatentGaussianStep(BlockedStep):
         variables = ", ".join(v.name for v in self.vars)
         return f"{type(self).__name__}([{variables}])"
 
-    def _latents_and_theta(
+    def _reading_and_theta(
         self, vars: Sequence[Any] | None, model: pm.Model, candidates: list[Any] | None
-    ) -> tuple[list[Any], list[Any], list[Any]]:
-        """Find the latent variables, and the values of theta and of missing observations."""
+    ) -> tuple[Reading, list[Any]]:
+        """Find the latent variables, and the values of theta."""
         if vars is None:
             values = model.continuous_value_vars if self.moves_theta else []
             reading = find_latents(model, candidates=candidates, collapse=self.collapses)
@@ -230,7 +233,7 @@ class LatentGaussianStep(BlockedStep):
         self._refuse_wrong_theta(theta, latents)
         if self.moves_theta and vars is not None and not theta:
             self._refuse_no_theta(model, latents, reading.missing)
-        return latents, theta, missing
+        return reading, theta
 
     def _named_latents(
         self, named: list[Any], model: pm.Model, candidates: list[Any] | None
@@ -325,7 +328,7 @@ class LatentGaussianStep(BlockedStep):
         self._state = state
         # Includes the cost of recomputing the state if another step has moved theta, and of the
         # latent variables that make up f.
-        stats |= {"cubic_ops": tally.cubic_ops - ops, **self.lgm.form.whose}
+        stats |= {"cubic_ops": tally.cubic_ops - ops, **self.lgm.form.caveats}
         return point, [stats]
 
     def _begin(self, state: State) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, Unpack, get_args
 
 from pymc_lgm import moves
-from pymc_lgm.model.refusals import no_metric
 from pymc_lgm.moves.latent.stepping import Integrator
 from pymc_lgm.steps.latent import LatentStep
 from pymc_lgm.steps.options import StepOptions, between, one_of, positive
@@ -111,4 +110,8 @@ class LatentHMC(LatentStep):
             self.move = moves.latent.HMC(metric=metric, **options)  # type: ignore[arg-type]
         super().__init__(vars, **kwargs)
         if metric == "identity" and self.lgm.rank < self.lgm.n:
-            raise ValueError(no_metric(metric, self.lgm.n, self.lgm.rank))
+            raise ValueError(
+                f"metric={metric!r} moves each of the {self.lgm.n} elements of the linear "
+                f"predictor separately, but they have {self.lgm.rank} degrees of freedom. Write "
+                "metric='prior' or 'curvature'."
+            )

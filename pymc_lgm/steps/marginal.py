@@ -21,7 +21,7 @@ from pymc_lgm.model.diagnose import no_approximation, refuse_large_sets, refuse_
 from pymc_lgm.state import State
 from pymc_lgm.steps.base import LatentGaussianStep
 from pymc_lgm.steps.options import StepOptions, no_gradient, public_name
-from pymc_lgm.steps.plan import ASIDE, FEW_THETAS, Facts, Options, Plan, plan
+from pymc_lgm.steps.plan import FEW_THETAS, JUMP_SHARE, Facts, Options, Plan, plan
 from pymc_lgm.targets.approximate_evidence import (
     ApproximateEvidence,
     gradient_of_ep,
@@ -88,7 +88,7 @@ class Marginal(LatentGaussianStep):
             n_importance=self.plan.n_importance,
             fewest=self.plan.fewest,
             noise=self.plan.noise,
-            together=self.plan.skewness == "transport",
+            transported=self.plan.skewness == "transport",
             antithetic=self.plan.antithetic,
             defensive=self.plan.defensive,
             rests=self.plan.is_alone,
@@ -139,17 +139,17 @@ def theta_move(plan: Plan, options: Options) -> samplers.Move:
     if move != "emulator":
         others: dict[str, samplers.Move] = {"nuts": nuts, "slice": samplers.Slice()}
         return others.get(move, walk)
-    if plan.explorer == "survey" and plan.p > MANY_HYPERPARAMETERS:
+    if plan.warmup_move == "survey" and plan.p > MANY_HYPERPARAMETERS:
         _log.info(NO_SLOPE, plan.p)
     few = plan.p <= FEW_THETAS
     return samplers.Emulated(
         other=nuts if plan.other_move == "nuts" else walk,
-        explorer=walk if plan.explorer == "metropolis" and plan.other_move == "nuts" else None,
-        surveys=plan.explorer == "survey",
+        warmup=walk if plan.warmup_move == "metropolis" and plan.other_move == "nuts" else None,
+        surveys=plan.warmup_move == "survey",
         # With sets a gradient costs twice an evaluation, so NUTS would take most of tuning.
-        explored=0.1 if plan.joins else 0.2,
-        trajectories=4 if plan.joins else 10,
+        other_share=0.1 if plan.joins else 0.2,
+        nuts_draws=4 if plan.joins else 10,
         # With two or three components, more than three trajectories reach no further.
         n_trajectories=3 if few else 6,
-        aside=ASIDE if plan.joins else 0.0,
+        jump_share=JUMP_SHARE if plan.joins else 0.0,
     )

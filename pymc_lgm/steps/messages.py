@@ -13,7 +13,6 @@ import threading
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 from weakref import WeakSet
 
 import pymc as pm
@@ -75,7 +74,7 @@ def offer() -> None:
         KNOWN.add(model)
         if not model.observed_RVs or any(map(is_marked, model.free_RVs)):
             return
-        if not any(is_process(rv) or _is_whitened(rv) for rv in model.free_RVs):
+        if not any(is_process(rv) or rv.name.endswith("_rotated_") for rv in model.free_RVs):
             return
         reading = find_latents(model)
         latents = [latent.rv for latent in reading.latents]
@@ -102,7 +101,3 @@ def _asking() -> tuple[pm.Model | None, bool]:
         if frame.f_code is pm.sample.__code__:
             return frame.f_locals["model"], frame.f_locals["quiet"]
     return pm.Model.get_context(error_if_none=False), False
-
-
-def _is_whitened(rv: Any) -> bool:
-    return str(rv.name).endswith("_rotated_")

@@ -10,6 +10,7 @@ import pymc as pm
 from pymc.util import get_value_vars_from_user_vars
 
 from pymc_lgm.model import find_latents, find_observed
+from pymc_lgm.model.reading import Reading
 from pymc_lgm.state import State
 from pymc_lgm.steps.base import LatentGaussianStep
 
@@ -19,11 +20,11 @@ __all__ = ["ObservedNormalStep"]
 class ObservedNormalStep(LatentGaussianStep):
     """A step on theta for a model that observes one multivariate normal vector."""
 
-    def _latents_and_theta(
+    def _reading_and_theta(
         self, vars: Sequence[Any] | None, model: pm.Model, candidates: list[Any] | None
-    ) -> tuple[list[Any], list[Any], list[Any]]:
-        observed = find_observed(model)
-        missing = [model.rvs_to_values[rv] for rv in find_latents(model, observed).missing]
+    ) -> tuple[Reading, list[Any]]:
+        reading = find_latents(model, find_observed(model))
+        missing = [model.rvs_to_values[rv] for rv in reading.missing]
         theta = model.continuous_value_vars
         if vars is not None:
             theta = get_value_vars_from_user_vars(
@@ -36,7 +37,7 @@ class ObservedNormalStep(LatentGaussianStep):
                 f"{type(self).__name__} moves continuous hyper-parameters, and was given none. "
                 "Leave it out: pm.sample() has a step for all else."
             )
-        return [observed], theta, missing
+        return reading, theta
 
     def _depart(self, state: State) -> dict[str, Any]:
         """Return theta alone: f is data."""

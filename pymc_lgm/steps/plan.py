@@ -14,10 +14,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pymc_lgm.adaptation import FEWEST, MANY, QUIET, QUIET_ENOUGH
+from pymc_lgm.adaptation import FEWEST_DRAWS, LARGEST_NOISE, MOST_DRAWS, SMALL_NOISE
 from pymc_lgm.approximations.emulator import MANY_HYPERPARAMETERS
 from pymc_lgm.model import LatentGaussianModel, refusals
-from pymc_lgm.moves.theta.survey import MOST
+from pymc_lgm.moves.theta.survey import MOST_COMPONENTS
 from pymc_lgm.samplers import LATENT_MOVES
 from pymc_lgm.samplers.interweaving import SHARE, SHARE_OF_QUIET
 from pymc_lgm.steps.options import Importance, between, known_move, one_of, positive
@@ -34,22 +34,22 @@ FEW_THETAS = 3
 """Largest number of hyper-parameters for which an emulator learns enough from a random walk."""
 
 TRANSPORTED = 2
-"""Fewest importance draws by a transport map: one costs as much as the rest of a proposal."""
+"""Fewest importance draws by a transport map. Each costs as much as the rest of a proposal."""
 
 EXACT = 2
-"""Importance draws of the posterior itself: any number has the exact evidence. f is one of them, so
-with two it moves although theta has not."""
+"""Fewest importance draws if q is the posterior of f. Any number gives the exact evidence. f is one
+of the draws, so with two it moves even if theta does not."""
 
 CALLS = 2e-3
-"""Seconds of the calls in Python of a draw. A transported importance draw that takes longer decides
-how many there should be."""
+"""Seconds that the calls in Python of a draw take. If an importance draw by a transport map takes
+longer, it decides how many there should be."""
 
 SEARCHES = {
     "laplace": (2, 4),
     "ep": (2, 8),
     "variational": (4, 12),
 }
-"""Operations of a search for q from predicted sites."""
+"""The least and the most O(n³) operations of a search for q that begins at predicted sites."""
 
 ASKED = "As asked."
 
@@ -58,22 +58,12 @@ ASKED = "As asked."
 class Facts:
     """Properties of a model that a plan depends on, each asked once.
 
+    `LatentGaussianModel` and its form document those that they have under the same name.
+
     Attributes
     ----------
-    latents, likelihoods : tuple of str
-        Names of what f consists of, and of the densities that read it.
-    n, p : int
-        Dimensions of f and theta.
-    algebra : str
-        The kind of matrix that an O(n³) operation factorizes.
-    coupled : str or None
-        A density that reads several elements of f together.
     splits : bool
         Whether the likelihood is a sum over the elements of f, or over sets of them.
-    is_log_concave : bool
-        Whether the likelihood is known to be log-concave in f.
-    is_quadratic : bool
-        Whether its logarithm is known to be quadratic in f: given theta and y, f is Gaussian.
     is_flat : bool
         Whether labels truncate f on all sides, so that no Gaussian is near its posterior.
     is_close : bool
@@ -82,12 +72,6 @@ class Facts:
         Whether a transport map can correct importance draws.
     integrates_effects : bool
         Whether observation-level random effects are integrated out of the likelihood.
-    fewest : int
-        Number of importance draws at which tuning begins, without a transport map.
-    seconds : float
-        The time of a factorization, roughly.
-    has_theta_gradient, has_evidence_gradient, has_prior_gradient : bool
-        Whether the target, the evidence of q, or the prior has a gradient in theta.
     is_alone : bool
         Whether no other step moves what the densities depend on.
     climbs : bool
@@ -108,7 +92,7 @@ class Facts:
     is_close: bool = False
     has_transport: bool = False
     integrates_effects: bool = False
-    fewest: int = FEWEST
+    fewest: int = FEWEST_DRAWS
     seconds: float = 0.0
     has_theta_gradient: bool = True
     has_evidence_gradient: bool = True
@@ -135,7 +119,7 @@ class Facts:
             # Labels of a robust maximum truncate f: q is then not close, however few elements
             # f has.
             is_close=form.is_close and (concave or not joins),
-            has_transport=form.is_bent,
+            has_transport=form.has_transport,
             integrates_effects=model.likelihood is not model.graphs,
             fewest=form.fewest,
             seconds=form.seconds,
@@ -173,7 +157,7 @@ class Options:
     n_importance: int | None = None
     latent_move: str | None = "auto"
     importance: Importance = Importance()
-    search: str | None = None
+    sites: str | None = None
     interweave: bool | None = None
     target_accept: float | None = None
     scale: float | None = None
@@ -184,7 +168,7 @@ class Options:
         exact = self.sampler == "ExactMarginal"
         one_of("move", self.move, (None, *(m for m in MOVES if not (exact and "delayed" in m))))
         known_move("latent_move", self.latent_move, LATENT_MOVES, None, "auto", "posterior")
-        one_of("search", self.search, (None, "recalled", "anew"))
+        one_of("sites", self.sites, (None, "predicted", "optimized"))
         between("target_accept", self.target_accept, 1.0)
         between("scale", self.scale)
         if self.n_importance is not None:
@@ -290,7 +274,7 @@ class Plan:
         The move on theta, by its name in ``move=``. It does not run if there is no hyper-parameter.
     other_move : {"nuts", "metropolis"} or None
         The move that helps an emulator, and replaces it if its jumps are rejected.
-    explorer : {"nuts", "metropolis", "survey"} or None
+    warmup_move : {"nuts", "metropolis", "survey"} or None
         The move in tuning until there is an emulator.
     has_slope : bool
         Whether moves use a gradient in theta.
@@ -347,15 +331,15 @@ class Plan:
     skewness: str | None = None
     fits_margins: bool = False
     n_importance: int | None = None
-    fewest: int = FEWEST
-    noise: float = QUIET
+    fewest: int = FEWEST_DRAWS
+    noise: float = SMALL_NOISE
     antithetic: bool = False
     defensive: float = 0.0
     estimates: str | None = None
     correlation: float = 0.0
     theta_move: str = "emulator"
     other_move: str | None = None
-    explorer: str | None = None
+    warmup_move: str | None = None
     has_slope: bool = False
     latent_move: str | None = None
     interweaves: bool = False
@@ -383,7 +367,7 @@ class Plan:
             N = self.n_importance
             pairs = ", in pairs" if self.antithetic and (N is None or N % 2 == 0) else ""
             prior = f", {self.defensive:.0%} of them from the prior" if self.defensive else ""
-            many = f"{self.fewest} to {MANY}" if N is None else N
+            many = f"{self.fewest} to {MOST_DRAWS}" if N is None else N
             drawn = "draw" if N == 1 else "draws"
             yield "approximation", self.approximation
             yield "sites", str(self.sites)
@@ -395,9 +379,9 @@ class Plan:
             cached = "cached until another is accepted"
             yield "estimates", {"cached": cached, "redrawn": redrawn}.get(self.estimates, tuned)
         if self.p:
-            explorer = "a survey" if self.explorer == "survey" else self.explorer
-            explored = f", after {explorer} in tuning" if explorer else ""
-            yield "theta_move", f"{self.theta_move}{explored}"
+            warmup = "a survey" if self.warmup_move == "survey" else self.warmup_move
+            after = f", after {warmup} in tuning" if warmup else ""
+            yield "theta_move", f"{self.theta_move}{after}"
         if self.estimates is not None:
             yield "latent_move", str(self.latent_move).lower()
         if self.p and self.estimates is not None:
@@ -483,7 +467,7 @@ def _why_integrated(facts: Facts) -> str:
 
 def _is_exact(facts: Facts, options: Options) -> bool:
     """Whether q is the posterior of f, which one Newton step from anywhere finds."""
-    as_asked = options.approximation in (None, "laplace") and options.search is None
+    as_asked = options.approximation in (None, "laplace") and options.sites is None
     return facts.is_quadratic and as_asked
 
 
@@ -503,7 +487,13 @@ def _approximation(facts: Facts, options: Options, _: dict[str, Any]) -> Chosen:
     joins, name, why = facts.coupled is not None, options.approximation, ASKED
     exact = _is_exact(facts, options)
     if name is None and facts.is_flat and options.sampler == "PseudoMarginal":
-        raise ValueError(refusals.no_gaussian_near(facts.likelihoods))
+        raise ValueError(
+            f"The likelihood ({names}) is not log-concave in the processes of its classes, as "
+            "lgm.likelihoods.RobustMax is not, and few importance draws of a Gaussian hit the "
+            "region of high likelihood. Write step=lgm.Sweep(latent_move='hmc-curvature'), or "
+            "lgm.Softmax instead of it. To try importance draws nevertheless, write "
+            "lgm.PseudoMarginal(approximation='variational')."
+        )
     if name == "ep" and facts.coupled is not None:
         raise ValueError(refusals.couples(latent, facts.coupled, "approximation='ep'"))
     if name in ("ep", "variational") and not facts.splits:
@@ -525,8 +515,8 @@ def _approximation(facts: Facts, options: Options, _: dict[str, Any]) -> Chosen:
         sites, of_sites = "exact", "The likelihood has the same sites at any f: no search."
     elif options.sampler == "ApproximateMarginal":
         sites, of_sites = "optimized", "The chain is on the evidence of q, which must be accurate."
-    elif options.search is not None:
-        sites, of_sites = {"recalled": "predicted", "anew": "optimized"}[options.search], ASKED
+    elif options.sites is not None:
+        sites, of_sites = options.sites, ASKED
     elif name == "variational" and not facts.is_log_concave:
         sites = "optimized"
         of_sites = "Without log-concavity sites may appear and vanish as theta moves."
@@ -540,7 +530,7 @@ def _skewness(facts: Facts, options: Options, approximation: str, sites: str) ->
     asked = options.importance.copula
     obstacle = None
     exact = _is_exact(facts, options)
-    bends = facts.has_transport and facts.splits and not exact
+    transports = facts.has_transport and facts.splits and not exact
     if exact:
         obstacle = f"{_why_close(facts, options)}."
     elif not facts.splits:
@@ -558,9 +548,9 @@ def _skewness(facts: Facts, options: Options, approximation: str, sites: str) ->
     fits = asked is not False and obstacle is None
     if asked is False:
         skewness, why = None, ASKED
-    elif bends and options.sampler == "ApproximateMarginal":
+    elif transports and options.sampler == "ApproximateMarginal":
         skewness, why = "transport", "Tuning measures the noise with it; f is drawn from q itself."
-    elif bends:
+    elif transports:
         skewness = "transport"
         why = "The precision of f is sparse, so one map corrects all elements of a draw jointly."
     elif obstacle is None:
@@ -581,7 +571,7 @@ def _estimates(facts: Facts, options: Options, fields: dict[str, Any]) -> Chosen
     fewest = TRANSPORTED if fields["skewness"] == "transport" else facts.fewest
     fewest = EXACT if exact else fewest
     is_costly = fields["skewness"] == "transport" and facts.seconds > CALLS
-    noise = QUIET_ENOUGH if is_costly else QUIET
+    noise = LARGEST_NOISE if is_costly else SMALL_NOISE
     N = None if options.n_importance is None else int(options.n_importance)
     of_N = (
         f"Tuning doubles it until a log ratio of two estimates has a variance of {noise} or less."
@@ -590,7 +580,7 @@ def _estimates(facts: Facts, options: Options, fields: dict[str, Any]) -> Chosen
     )
     pairs = given.antithetic
     if pairs is None:
-        # In a single pair, f can only move to its mirror image unless theta brings another.
+        # With a single pair f can only move to its mirror image, unless a new theta brings others.
         stays = (N or fewest) == 2 and (facts.p == 0 or options.keeps_coordinates)
         pairs = not (stays or exact or facts.has_transport)
     chosen: Chosen = {
@@ -669,13 +659,13 @@ def _theta_move(facts: Facts, options: Options) -> Chosen:
             "move='nuts' differentiates mean, covariance, likelihood and prior in theta, "
             "and one of them cannot be. Write move='metropolis'."
         )
-    other = explorer = None
+    other = warmup = None
     if move == "emulator":
         other = "nuts" if slope else "metropolis"
-        explorer = "metropolis" if p <= FEW_THETAS else other
-        if not slope and facts.climbs and p <= MOST and options.scale is None:
-            explorer = "survey"
-    if options.scale is not None and p and "metropolis" not in str((move, explorer)):
+        warmup = "metropolis" if p <= FEW_THETAS else other
+        if not slope and facts.climbs and p <= MOST_COMPONENTS and options.scale is None:
+            warmup = "survey"
+    if options.scale is not None and p and "metropolis" not in str((move, warmup)):
         raise ValueError(
             "scale= is that of a random walk, and here NUTS moves theta until its own steps are "
             "tuned. Leave it out, or write move='metropolis'."
@@ -683,7 +673,7 @@ def _theta_move(facts: Facts, options: Options) -> Chosen:
     return {
         "theta_move": (move, why),
         "other_move": (other, ""),
-        "explorer": (explorer, ""),
+        "warmup_move": (warmup, ""),
         "has_slope": (slope, ""),
     }
 
@@ -699,8 +689,9 @@ NAMES = {
 }
 """Moves on theta for people."""
 
-ASIDE = 0.1
-"""Share of jumps of one component, if observations read several elements of f."""
+JUMP_SHARE = 0.1
+"""Share of moves that are jumps of one component, if observations read several elements of f: a
+choice, not measured."""
 
 
 def _shares(facts: Facts, fields: dict[str, Any]) -> tuple[MoveShare, ...]:
@@ -713,11 +704,11 @@ def _shares(facts: Facts, fields: dict[str, Any]) -> tuple[MoveShare, ...]:
         high = SHARE_OF_QUIET if estimates == "cached" else SHARE
     if facts.p:
         move = fields["theta_move"]
-        aside = ASIDE if move == "emulator" and facts.coupled is not None else 0.0
-        shares = [MoveShare(NAMES[move], (1 - aside) * (1 - high), (1 - aside) * (1 - low))]
-        if aside:
-            jump = "theta: a jump of one component"
-            shares.append(MoveShare(jump, aside * (1 - high), aside * (1 - low)))
+        jumps = JUMP_SHARE if move == "emulator" and facts.coupled is not None else 0.0
+        shares = [MoveShare(NAMES[move], (1 - jumps) * (1 - high), (1 - jumps) * (1 - low))]
+        if jumps:
+            name = "theta: a jump of one component"
+            shares.append(MoveShare(name, jumps * (1 - high), jumps * (1 - low)))
         if high:
             shares.append(MoveShare("theta: a whitened random walk", low, high))
     latent = fields.get("latent_move")
@@ -732,7 +723,10 @@ def _shares(facts: Facts, fields: dict[str, Any]) -> tuple[MoveShare, ...]:
 
 
 TRAJECTORY = 3, 15
-"""Usual numbers of leapfrog steps of NUTS, each of two operations."""
+"""Few and many leapfrog steps of a draw of NUTS, each of two operations."""
+
+SLICE = 2, 4
+"""Few and many evaluations of a slice per component: see `pymc_lgm.moves.theta.slice`."""
 
 
 def _cost(fields: dict[str, Any]) -> tuple[float, float]:
@@ -750,7 +744,7 @@ def _cost(fields: dict[str, Any]) -> tuple[float, float]:
         most += 3
     move = fields["theta_move"]
     if move == "slice":
-        return 2 * fields["p"] * least, 4 * fields["p"] * most
+        return SLICE[0] * fields["p"] * least, SLICE[1] * fields["p"] * most
     if move == "nuts":
         return least + 2 * TRAJECTORY[0], most + 2 * TRAJECTORY[1]
     return least, most

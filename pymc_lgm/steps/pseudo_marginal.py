@@ -70,12 +70,12 @@ class PseudoMarginal(Marginal):
         whose effects are integrated out.
     importance : Importance, optional
         How the importance draws are made.
-    search : {"recalled", "anew"}, optional
-        "recalled" predicts the sites of q after tuning by a linear model in theta, fitted to the
-        sites of tuning; it costs one O(n³) operation. "anew" re-optimizes q at each theta, starting
-        at that prediction: 2 to 4 operations for Laplace, 2 to 8 for EP, 4 to 12 for the lower
-        bound. By default "recalled"; "anew" for "variational" with a likelihood that is not
-        log-concave, because its sites appear and vanish with theta.
+    sites : {"predicted", "optimized"}, optional
+        "predicted" computes the sites of q after tuning by a linear model in theta, fitted to the
+        sites of tuning; it costs one O(n³) operation. "optimized" searches for q at each theta,
+        starting at that prediction: 2 to 4 operations for Laplace, 2 to 8 for EP, 4 to 12 for the
+        lower bound. By default "predicted"; "optimized" for "variational" with a likelihood that is
+        not log-concave, because its sites appear and vanish with theta.
     interweave : bool, optional
         Move theta by a whitened random walk, which needs no estimate, in one draw in five, or in
         one in twenty if estimates have little noise. If less than 0.1 of the proposals were
@@ -142,7 +142,7 @@ class PseudoMarginal(Marginal):
         n_importance: int | None = None,
         latent_move: str | None = "auto",
         importance: Importance = Importance(),
-        search: str | None = None,
+        sites: str | None = None,
         interweave: bool | None = None,
         target_accept: float | None = None,
         scale: float | None = None,
@@ -155,7 +155,7 @@ class PseudoMarginal(Marginal):
             n_importance=n_importance,
             latent_move=latent_move,
             importance=importance,
-            search=search,
+            sites=sites,
             interweave=interweave,
             target_accept=target_accept,
             scale=scale,

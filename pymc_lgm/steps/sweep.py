@@ -10,7 +10,7 @@ import pymc as pm
 from pymc.exceptions import SamplingError
 
 from pymc_lgm import moves, samplers
-from pymc_lgm.model import LatentGaussianModel, refusals
+from pymc_lgm.model import LatentGaussianModel
 from pymc_lgm.model.diagnose import no_approximation, refuse_large_sets, refuse_no_curvature
 from pymc_lgm.state import State
 from pymc_lgm.steps.base import LatentGaussianStep
@@ -171,8 +171,12 @@ class Sweep(LatentGaussianStep):
             # With several processes theta has long thin ridges, where a random walk hardly moves.
             slices = model.coupled is not None and self.target_accept is None
             self.move = "slice" if slices else "metropolis"
-        if model.p > 0 and not model.form.stays and "sufficient" in self.parameterizations:
-            raise ValueError(refusals.range_held(model.latent))
+        if model.p > 0 and not model.form.can_fix_f and "sufficient" in self.parameterizations:
+            raise ValueError(
+                f"Theta cannot move while f is held: the map from {model.latent} to f depends on "
+                "theta. Write parameterization='whitened', which moves f with theta, "
+                "lgm.papers.WhitenedMetropolis() or lgm.PseudoMarginal()."
+            )
         kind = samplers.THETA_MOVES[self.move]
         options = {"target_accept": self.target_accept, kind.tunes: self.scale}
         given = {option: value for option, value in options.items() if value is not None}

@@ -40,9 +40,9 @@ class ApproximateEvidence:
     search: WarmSearch
     gradient: Callable[[LikelihoodAt, GaussianApproximation], Array | None]
 
-    def along(self, line: SitesLine | None) -> ApproximateEvidence:
+    def with_line(self, line: SitesLine | None) -> ApproximateEvidence:
         """The same with another linear model of the site parameters."""
-        return ApproximateEvidence(self.search.along(line), self.gradient)
+        return ApproximateEvidence(self.search.with_line(line), self.gradient)
 
     def __call__(self, at: AtTheta) -> Slope | None:
         """The slope at a theta; ``None`` if it is not finite."""

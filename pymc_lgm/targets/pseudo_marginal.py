@@ -63,7 +63,7 @@ class PseudoMarginalTarget(EvidenceTarget):
     scheme: Scheme
     defensive: float
     correlation: float
-    together: bool
+    transported: bool
 
     @classmethod
     def fix(
@@ -75,7 +75,7 @@ class PseudoMarginalTarget(EvidenceTarget):
         scheme: Scheme,
         defensive: float = 0.0,
         correlation: float = 0.0,
-        together: bool = False,
+        transported: bool = False,
         keep: bool = False,
         evidence: ApproximateEvidence | None = None,
     ) -> Target:
@@ -96,7 +96,7 @@ class PseudoMarginalTarget(EvidenceTarget):
             approaches 1. With ρ = 1 the density is a deterministic function of theta, as slice
             sampling needs (Murray and Graham 2016); with one draw, f is then held fixed in the
             coordinates of q.
-        together : bool
+        transported : bool
             Apply a transport map to the draws of q: see `Proposal`.
         keep : bool
             Do not refresh the importance sample that the state has cached. This choice must not
@@ -104,11 +104,11 @@ class PseudoMarginalTarget(EvidenceTarget):
         evidence : ApproximateEvidence, optional
             Where the target's slope comes from.
         """
-        proposal = proposal_at(state.at, search, defensive, together)
+        proposal = proposal_at(state.at, search, defensive, transported)
         if proposal is None:
             # No q here, so no proposal is accepted from or to here: stay.
             return Nowhere(state)
-        made_by = (search, scheme, defensive, together)
+        made_by = (search, scheme, defensive, transported)
         cached = state.cached
         if cached is not None and cached.made_by != made_by:
             cached = None
@@ -121,7 +121,7 @@ class PseudoMarginalTarget(EvidenceTarget):
             cached = CachedSample(made_by, around, sample)
         chosen = _one_of(rng, state.at, cached.sample, cached)
         log_density = cached.sample.log_evidence + state.log_prior
-        options = (rng, cached.coordinates, scheme, defensive, correlation, together)
+        options = (rng, cached.coordinates, scheme, defensive, correlation, transported)
         return cls(chosen, log_density, search, evidence, *options)
 
     @property
@@ -133,29 +133,29 @@ class PseudoMarginalTarget(EvidenceTarget):
         """Estimate the evidence, and draw f."""
         at = first.at
         defensive = self.defensive
-        together = self.together
-        proposal = proposal_at(at, self.search, defensive, together) if at.is_proper else None
+        transported = self.transported
+        proposal = proposal_at(at, self.search, defensive, transported) if at.is_proper else None
         if proposal is None:
             return -math.inf, None
         perturbed = self.coordinates.perturbed(self.rng, self.correlation)
         draws = importance_sample(proposal, at.log_likelihoods, perturbed, self.scheme)
         if draws.log_evidence == -math.inf:
             return -math.inf, None
-        made_by = (self.search, self.scheme, defensive, together)
+        made_by = (self.search, self.scheme, defensive, transported)
         moved = _one_of(self.rng, at, draws, CachedSample(made_by, perturbed, draws))
         return draws.log_evidence + at.log_prior, moved
 
 
 def proposal_at(
-    at: AtTheta, search: Search, defensive: float, together: bool = False
+    at: AtTheta, search: Search, defensive: float, transported: bool = False
 ) -> Proposal | None:
     """Importance distribution at a theta, computed once; ``None`` if there is no q."""
     q = at.approximation(search)
     if q is None:
         return None
     return at.once(
-        ("proposal", search, defensive, together),
-        lambda: Proposal.of(q, at.likelihood, defensive, together=together),
+        ("proposal", search, defensive, transported),
+        lambda: Proposal.of(q, at.likelihood, defensive, transported=transported),
     )
 
 

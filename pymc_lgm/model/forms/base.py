@@ -1,4 +1,6 @@
-"""The base of a form of f: its graphs, its prior, and the maps between f and the model's variables.
+"""The base of a form of f, the vector that samplers move: how it follows from a model's latents.
+
+A form has the graphs and the prior of f, and the maps between f and the model's variables.
 
 To compute f in another way, add a file to this folder and a line to
 `pymc_lgm.model.forms.forms_of`. No other code depends on which form a model has.
@@ -15,12 +17,13 @@ import pymc as pm
 
 from numpy.typing import NDArray
 
-from pymc_lgm.adaptation import FEWEST
+from pymc_lgm.adaptation import FEWEST_DRAWS
 from pymc_lgm.approximations.sites import Effects
 from pymc_lgm.compile.graphs.functions import STABLE, called_once
 from pymc_lgm.gaussian import Prior
 from pymc_lgm.gaussian.base import Functions, GaussianModel
 from pymc_lgm.linalg import Array
+from pymc_lgm.model.operations import Variable
 from pymc_lgm.model.reading import Reading
 
 __all__ = [
@@ -34,15 +37,13 @@ __all__ = [
     "Setting",
 ]
 
-Variable = Any
-
 PriorAt = Callable[[Array], "Prior | None"]
 """theta -> N(m(theta), K(theta)); ``None`` if it cannot be computed."""
 
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """The model and the inputs of the graphs of a form.
+    """The model and the inputs of graphs, from which a form is built.
 
     Attributes
     ----------
@@ -55,9 +56,9 @@ class Setting:
     shapes : list of tuple of int
         Shapes of the latents.
     others : list of shared variable
-        Variables of other steps.
+        Values of variables that other steps move.
     place : callable
-        It replaces the model's value variables by parts of theta and variables of other steps.
+        Graphs of the model's value variables -> the same graphs of ``theta`` and ``others``.
     compiled : callable
         (inputs, outputs) -> a function of arrays.
     """
@@ -76,10 +77,10 @@ class Setting:
         """Theta and variables of other steps, with values at which all graphs can be computed."""
         return {self.theta: self.at} | {v: v.get_value() for v in self.others}
 
-    def at_start(self, inputs: list[Variable], outputs: Any) -> Callable[..., Any]:
-        """A function of a PyMC point, as `compiled`, or in Python if a chain calls it once.
+    def compiled_if_repeated(self, inputs: list[Variable], outputs: Any) -> Callable[..., Any]:
+        """A function of a PyMC point: compiled only if there are other steps.
 
-        Each draw calls it if another step may have moved the point.
+        These may move the point, so each draw calls the function; otherwise a chain calls it once.
         """
         if self.others:
             return self.compiled(inputs, outputs)
@@ -92,9 +93,9 @@ class Setting:
 
 
 class LastThetas[Result]:
-    """Results of a function of theta at the last thetas that it was asked for.
+    """Results of a function at the thetas for which it was last called.
 
-    Two are enough for a chain: that of the state, and that of the proposal.
+    Two are enough for a chain: the theta of the state and that of the proposal.
     """
 
     def __init__(self, count: int = 2):
@@ -121,7 +122,9 @@ class LastThetas[Result]:
 
 
 class Direction(NamedTuple):
-    """A direction u of the latents in which the curvature of their prior, uᵀ K_x⁻¹ u, is known.
+    """A direction u of the latents x in which the curvature of their prior, uᵀ K_x⁻¹ u, is known.
+
+    K_x is the covariance of x given theta, and f = c + A x.
 
     Attributes
     ----------
@@ -172,10 +175,6 @@ class LikelihoodFunctions(Protocol):
         """Every element of every log density, for rows of f."""
 
     @property
-    def term_sums(self) -> Callable[..., Any]:
-        """The log density of each observed variable."""
-
-    @property
     def term_values(self) -> Callable[..., Any]:
         """The log density of each observed variable, elementwise."""
 
@@ -206,12 +205,12 @@ class Form:
     mean, cov : variable
         Graphs of theta that define the prior: mean and covariance of f, if ``by_covariance``.
     of_values : list of variable
-        The inputs of ``cov``, as graphs of the model's value variables.
+        Graphs of the model's value variables, from which ``cov`` is computed.
     cuts : mapping
-        The variables that densities read, with their graphs of ``f``. Emptied after the densities
-        have been built.
-    reads : list of variable
-        Further graphs of theta that densities read, computed by the form.
+        Where the graphs of densities are cut off: variables of the model, and graphs of ``f`` that
+        replace them. Emptied after the densities have been built.
+    theta_graphs : sequence of variable
+        Further graphs of theta that the form computes, for its prior or for densities.
     algebra : str
         The kind of matrix that an O(n³) operation factorizes.
     by_covariance : bool
@@ -222,35 +221,34 @@ class Form:
         Whether the prior has derivatives in theta if its graphs have.
     has_evidence_gradient : bool
         Whether the evidence has derivatives in theta, which need no differentiable root of K.
-    stays : bool
-        Whether f can stay fixed while theta moves.
-    is_bent : bool
-        Whether importance draws are transformed by a transport map along the series, instead of
-        element by element.
+    can_fix_f : bool
+        Whether f can be held fixed while theta moves.
+    has_transport : bool
+        Whether a transport map can correct importance draws, all elements jointly.
     is_close : bool
         Whether the posterior of f is close to a Gaussian, because f has few degrees of freedom for
         its data, or because effects are integrated out. Importance draws then need no other move of
         f.
     fewest : int
-        Number of importance draws, if ``is_bent`` is false.
+        Number of importance draws at which tuning begins, without a transport map.
     seconds : float
         The time of a factorization, roughly; 0 if it takes less than the calls in Python of a draw,
         or if importance draws need none.
-    whose : mapping of str to bool
-        Statistics that label every draw if the draws are not from p(f, theta | y).
+    caveats : mapping of str to bool
+        Statistics that every draw reports if the draws are not from p(f, theta | y).
     """
 
     algebra: ClassVar[str] = "a dense matrix"
     by_covariance: ClassVar[bool] = True
     has_theta_gradient: ClassVar[bool] = True
     has_evidence_gradient: bool = False
-    stays: bool = True
+    can_fix_f: bool = True
     has_sets: bool = True
-    is_bent: bool = False
+    has_transport: bool = False
     is_close: bool = False
-    fewest: int = FEWEST
+    fewest: int = FEWEST_DRAWS
     seconds: float = 0.0
-    whose: Mapping[str, bool] = {}
+    caveats: Mapping[str, bool] = {}
 
     f: Variable
     n: int
@@ -259,19 +257,19 @@ class Form:
     cov: Variable
     of_values: list[Variable]
     cuts: Mapping[Variable, Variable]
-    reads: Sequence[Variable] = ()
+    theta_graphs: Sequence[Variable] = ()
 
     def __init__(self, setting: Setting):
         self.label = setting.label
 
-    def known(self, densities: list[Variable]) -> list[Variable] | None:
-        """Prepare densities that read f instead of ``cuts``; ``None`` if the form does not fit."""
+    def prepare(self, densities: list[Variable]) -> list[Variable] | None:
+        """Return densities, given as graphs of f; ``None`` if the form does not fit the model."""
         return densities
 
-    def placed(
+    def wrap(
         self, function: Callable[..., Any], inputs: list[Variable], outputs: list[Variable]
     ) -> Callable[..., Any]:
-        """A compiled function, preceded by the form's own computations with theta."""
+        """A compiled function that is preceded by the form's own computations at theta."""
         return function
 
     def prior_of(self, model: FormModel) -> PriorAt:
@@ -283,7 +281,7 @@ class Form:
         raise NotImplementedError
 
     def values_of(self, rng: np.random.Generator, prior: Prior, f: Array) -> list[Array] | None:
-        """Values of the model's latent variables: f, or a draw given f and theta.
+        """Values of the model's latent variables: f itself, or a draw given f and theta.
 
         ``None`` if one of them has no density at this theta although f has one: see `has_values`.
         """
@@ -294,13 +292,13 @@ class Form:
         return True
 
     def probe(self, prior: Prior, rng: np.random.Generator) -> Probe | None:
-        """Properties of the prior of the latents that PyMC's density can refute, at one theta."""
+        """Means and curvatures of the latents' prior at one theta, to compare with PyMC's."""
         w = rng.standard_normal(self.n)
         Kw = prior.covariance_times(w)
         return Probe([prior.mean.copy()], [Direction([Kw], float(w @ Kw), Kw)])
 
     def log_likelihood_of(self, model: Any, latents: list[Array], f: Array, theta: Array) -> float:
-        """ℓ at values of the latents and their ``f``, with no effects integrated out."""
+        """ℓ at values of the latents and their f, without integrating effects out."""
         ell: float = model.log_likelihood(f, theta)
         return ell
 
@@ -326,7 +324,7 @@ class Form:
         return [f"latent={self.label} ({self.n})"]
 
     def is_infinite(self, theta: Array, f: Array) -> bool:
-        """Whether c or A is not finite at theta, where f is known."""
+        """Whether f = c + A x is infinite: samplers then reject, although PyMC has a density."""
         return bool(np.isinf(f).any())
 
     def forget(self) -> None:

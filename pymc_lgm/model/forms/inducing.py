@@ -18,7 +18,6 @@ import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors, toposort
-from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
 
 from pymc_lgm.gaussian import InducingPrior, Prior
@@ -34,11 +33,9 @@ from pymc_lgm.model.forms.base import (
     Setting,
 )
 from pymc_lgm.model.forms.rows import maps_by_rows
-from pymc_lgm.model.operations import core_of
+from pymc_lgm.model.operations import Variable, core_of, squared
 
 __all__ = ["CachedAtTheta", "ThroughInducing"]
-
-Variable = Any
 
 
 class ThroughInducing(Form):
@@ -66,7 +63,7 @@ class ThroughInducing(Form):
         self._maps = setting.place(self.of_values)
         roots = [root_of(V) for V in self._maps]
         self._roots = [] if None in roots else roots
-        self.stays = bool(self._roots)
+        self.can_fix_f = bool(self._roots)
         self.cov = pt.concatenate([V.ravel() for V in self._maps])
         lengths = setting.compiled([setting.theta], [x for V in self._maps for x in V.shape])
         sizes = [int(length) for length in lengths(setting.at)]
@@ -87,22 +84,26 @@ class ThroughInducing(Form):
         names = [str(rv.name).removesuffix("_u_rotated_") for rv in rvs]
         self._names = [name.removesuffix("_weights") for name in names]
         self._exact = all(map(are_weights, rvs))
-        self.whose = {} if self._exact else {"optimal_variational": True}
+        self.caveats = {} if self._exact else {"optimal_variational": True}
         self.has_sets = self.sets() is not None
         self._setting = setting
 
-    def known(self, densities: list[Variable]) -> list[Variable]:
+    def prepare(self, densities: list[Variable]) -> list[Variable]:
         """Densities of f and of shared variables that are set to their values at theta."""
         theta = self._setting.theta
-        self.reads = theta_alone(densities, self.f, theta)
+        self.theta_graphs = theta_alone(densities, self.f, theta)
         roots = bool(self._roots)
         if roots:
             shapes = [(n, m) for _, n, m in self._shapes]
-            function = maps_by_rows(self._setting, self._maps, shapes, self._roots, self.reads)
+            function = maps_by_rows(
+                self._setting, self._maps, shapes, self._roots, self.theta_graphs
+            )
         else:
-            function = self._setting.compiled([theta], [*self._maps, *self.reads])
-        self.at_theta = CachedAtTheta(function, self._setting.at, self.reads, self._outputs, roots)
-        placed = dict(zip(self.reads, self.at_theta.shared, strict=True))
+            function = self._setting.compiled([theta], [*self._maps, *self.theta_graphs])
+        self.at_theta = CachedAtTheta(
+            function, self._setting.at, self.theta_graphs, self._outputs, roots
+        )
+        placed = dict(zip(self.theta_graphs, self.at_theta.shared, strict=True))
         known: list[Variable] = clone_replace(densities, placed, rebuild_strict=False)
         return known
 
@@ -120,11 +121,11 @@ class ThroughInducing(Form):
         sets[n:, 0] = np.arange(C * n, self.n)
         return sets
 
-    def placed(
+    def wrap(
         self, function: Callable[..., Any], inputs: list[Variable], outputs: list[Variable]
     ) -> Callable[..., Any]:
         """A function of theta that first sets the shared variables, if it reads any of them."""
-        if not self.at_theta.is_read_by(outputs):
+        if set(ancestors(outputs)).isdisjoint(self.at_theta.shared):
             return function
         where = inputs.index(self._setting.theta)
 
@@ -192,15 +193,13 @@ class CachedAtTheta:
     ----------
     function : callable
         theta -> each V, shape (n, m); if there are ``roots``, each R, shape (m, m); and the values
-        of ``read``.
+        of ``read``. With ``roots``, all of a V is NaN if one element is not finite.
     theta : ndarray, shape (p,)
         The first theta.
     read : list of variable
-        Functions of theta that densities read.
     outputs : list of int
         For each V, the number of processes that have it.
     roots : bool
-        Whether ``function`` returns R. All of a V is then NaN if one element is not finite.
 
     Attributes
     ----------
@@ -255,10 +254,6 @@ class CachedAtTheta:
             shared.set_value(np.asarray(value), borrow=True)
         self._at = key
 
-    def is_read_by(self, outputs: list[Variable]) -> bool:
-        """Whether graphs read a variable that `place` sets."""
-        return not set(ancestors(outputs)).isdisjoint(self.shared)
-
     def _found_at(self, theta: Array) -> tuple[list[Array] | None, list[NDArray[Any]]]:
         """Each V and each R, ``None`` if one cannot be computed; and the values of ``read``."""
         try:
@@ -278,10 +273,7 @@ def root_of(V: Variable) -> Variable | None:
     if A is None or A.owner is None or not isinstance(core_of(A.owner.op), SolveTriangular):
         return None
     R = A.owner.inputs[0]
-    op = core_of(A.owner.op)
-    factored = None if R.owner is None else core_of(R.owner.op)
-    is_root = op.lower and isinstance(factored, Cholesky) and factored.lower
-    return R if is_root else None
+    return R if core_of(A.owner.op).lower and squared(R) is not None else None
 
 
 def theta_alone(densities: Sequence[Variable], f: Variable, theta: Variable) -> list[Variable]:

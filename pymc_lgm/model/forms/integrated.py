@@ -2,7 +2,7 @@
 
     ℓ_i(f_i) = log ∫ exp(ℓ°_i(f_i + d_i w)) N(w; 0, 1) dw
 
-by quadrature (`pymc_lgm.approximations.own_effects`). The effects are drawn given f and y.
+by quadrature (`pymc_lgm.approximations.observation_effects`). The effects are drawn given f and y.
 """
 
 from __future__ import annotations
@@ -15,15 +15,14 @@ import numpy as np
 import pytensor.tensor as pt
 
 from pymc_lgm.approximations.log_concave import draw_log_concave
-from pymc_lgm.approximations.own_effects import Derivatives, OwnEffects
+from pymc_lgm.approximations.observation_effects import Derivatives, ObservationEffects
 from pymc_lgm.approximations.sites import Effects
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.allowed import in_rows
 from pymc_lgm.model.forms.base import Setting
+from pymc_lgm.model.operations import Variable
 
 __all__ = ["IntegratedEffects"]
-
-Variable = Any
 
 
 class IntegratedEffects:
@@ -34,7 +33,6 @@ class IntegratedEffects:
 
     Parameters
     ----------
-    setting : Setting
     density : variable, shape (m,)
         ℓ° as a graph of ``eta`` and theta.
     eta : variable, shape (E,)
@@ -75,12 +73,12 @@ class IntegratedEffects:
         inputs = [rows, self._setting.theta]
         return self._setting.compiled(inputs, in_rows(graphs, self._eta, rows))
 
-    def _at(self, theta: Array) -> OwnEffects:
+    def _at(self, theta: Array) -> ObservationEffects:
         def derivatives(rows: Array) -> Derivatives:
             value, first, second, third = self._derivatives(rows, theta)
             return value, first, second, third
 
-        return OwnEffects(lambda rows: self._value(rows, theta), derivatives)
+        return ObservationEffects(lambda rows: self._value(rows, theta), derivatives)
 
     def _whole(self, of_eta: Array) -> Array:
         """Put zeros before ``of_eta`` for the elements of f that have no likelihood."""
@@ -114,10 +112,6 @@ class IntegratedEffects:
         """The elements of ℓ, for messages."""
         return [self.elements(f[None], theta)[0]]
 
-    def term_sums(self, f: Array, theta: Array) -> list[Any]:
-        """ℓ, for messages."""
-        return [np.sum(self.term_values(f, theta)[0])]
-
     def effects(self, theta: Array) -> Effects:
         """d, and the likelihood with effects, for approximations."""
 
@@ -142,5 +136,5 @@ class IntegratedEffects:
             value, slope, *_ = at.derivatives(eta + d * w)
             return value - 0.5 * w**2, d * slope - w
 
-        center, scale = at.centered(eta[None], d)
+        center, scale = at.center_and_scale(eta[None], d)
         return draw_log_concave(rng, log_density, center[0], scale[0])

@@ -15,11 +15,10 @@ from pymc_lgm.compile.graphs.functions import called_once
 from pymc_lgm.gaussian import BlocksPrior, DensePrior, LowRankPrior, Prior
 from pymc_lgm.linalg import Array
 from pymc_lgm.model import refutations
-from pymc_lgm.model.affine_graph import AffineGraph
 from pymc_lgm.model.draw_back import DrawBack
 from pymc_lgm.model.forms.base import Direction, Form, FormModel, PriorAt, Probe, Setting
 from pymc_lgm.model.parts import Part, covariances
-from pymc_lgm.model.predictor import Predictor
+from pymc_lgm.model.predictor import AffineGraph, Predictor
 
 __all__ = ["LinearPredictor"]
 
@@ -88,9 +87,9 @@ class LinearPredictor(Form):
         return self._draw_back(rng, prior, prior.theta, f)
 
     def probe(self, prior: Prior, rng: np.random.Generator) -> Probe | None:
-        """K w from the prior of f, and K_x Aᵀ w for the model's latents."""
+        """K w from the prior of f, and Q⁻¹ Aᵀ w for the model's latents."""
         w = rng.standard_normal(self.n)
-        found = self._draw_back.along(prior, prior.theta, w)
+        found = self._draw_back.mean_and_step(prior, prior.theta, w)
         if found is None:
             return None
         Kw = prior.covariance_times(w)
@@ -98,7 +97,7 @@ class LinearPredictor(Form):
 
     @cached_property
     def _frontier(self) -> Callable[..., Array]:
-        return self._setting.at_start(self._inputs, self._flat)
+        return self._setting.compiled_if_repeated(self._inputs, self._flat)
 
     @cached_property
     def _draw_back(self) -> DrawBack:

@@ -31,11 +31,9 @@ from scipy.linalg import blas, lapack
 
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.forms.base import Setting
-from pymc_lgm.model.operations import core_of, known_value
+from pymc_lgm.model.operations import Variable, core_of, known_value
 
 __all__ = ["are_apart", "maps_by_rows"]
-
-Variable = Any
 
 ELEMENTS = 2**17
 """Elements of K_fu that are computed together: a megabyte."""

@@ -26,7 +26,7 @@ from pymc.distributions.transforms import ZeroSumTransform
 from pytensor.graph.replace import clone_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors
 
-from pymc_lgm.adaptation import FEWEST
+from pymc_lgm.adaptation import FEWEST_DRAWS
 from pymc_lgm.approximations.emulator import MANY_HYPERPARAMETERS
 from pymc_lgm.approximations.sites import Effects
 from pymc_lgm.approximations.transport import LARGEST_SET
@@ -42,12 +42,11 @@ from pymc_lgm.gaussian import (
     SumPrior,
 )
 from pymc_lgm.gaussian.families import BandedSeries
+from pymc_lgm.gmrf import ConstraintTransform
 from pymc_lgm.linalg import Array
 from pymc_lgm.model import refusals
-from pymc_lgm.model.affine_graph import AffineGraph, Elements
 from pymc_lgm.model.columns import columns_move
 from pymc_lgm.model.cumulative_sums import CumulativeSums, cumulative_sums, distributed
-from pymc_lgm.model.fields import Structured
 from pymc_lgm.model.forms.base import (
     Direction,
     Form,
@@ -59,9 +58,11 @@ from pymc_lgm.model.forms.base import (
     Setting,
 )
 from pymc_lgm.model.forms.integrated import IntegratedEffects
-from pymc_lgm.model.hyperparameters import discrete_in
 from pymc_lgm.model.latents import Latent
 from pymc_lgm.model.log_concave import are_bent_slowly, are_log_concave, are_quadratic
+from pymc_lgm.model.operations import Variable
+from pymc_lgm.model.predictor import AffineGraph, Elements
+from pymc_lgm.model.reading import discrete_in
 from pymc_lgm.model.reads import MOST as MOST_READ
 from pymc_lgm.model.reads import Evaluation, joined, reads_of, reads_of_densities, sets_of
 from pymc_lgm.model.series import Series
@@ -69,7 +70,6 @@ from pymc_lgm.model.theta_gradient import theta_gradient
 
 __all__ = ["SumPredictor"]
 
-Variable = Any
 Index = NDArray[np.intp]
 
 MOST = 200
@@ -118,7 +118,7 @@ class SumPredictor(Form):
 
     algebra = "a sparse matrix"
     by_covariance, has_theta_gradient, has_evidence_gradient = False, False, True
-    is_bent = True
+    has_transport = True
     _sets: Index | None = None
 
     def __init__(
@@ -133,13 +133,13 @@ class SumPredictor(Form):
     ):
         super().__init__(setting)
         self._is_apart = is_apart
-        # Whether equal elements join more observations than one reads elements: see `known`.
+        # Whether equal elements join more observations than one reads elements: see `prepare`.
         self._joins = False
         self._setting, self._graph, self._elements, self._own = setting, graph, elements, own
         self._first = elements.first
         self._readers = readers
         self._in_x = [k for k in range(len(readers)) if own is None or k != own.latent]
-        # The order of the families' values in ``reads``: the effects come last.
+        # The order of the families' values in ``theta_graphs``: the effects come last.
         self._order = [*self._in_x, *([] if own is None else [own.latent])]
         self._families = [readers[k].family for k in self._in_x]
         # The positions of x in the graph's vector, and of each latent variable in x.
@@ -162,8 +162,8 @@ class SumPredictor(Form):
         self._eta = pt.vector("eta", shape=(self._first.size,))
         self.mean = self.cov = pt.zeros(self.n)
         # Once effects are integrated out, the posterior is close to a Gaussian: no transport.
-        self.is_close, self.is_bent = own is not None, own is None
-        self.fewest = FEWEST if own is None else FEWEST_INTEGRATED
+        self.is_close, self.has_transport = own is not None, own is None
+        self.fewest = FEWEST_DRAWS if own is None else FEWEST_INTEGRATED
         self.has_evidence_gradient = own is None
         self._integrated: IntegratedEffects | None = None
         self._last = LastThetas[_Numbers | None](1)
@@ -182,8 +182,11 @@ class SumPredictor(Form):
         predictor = distributed(setting.reading.frontier, given)
         sums = cumulative_sums(latents, predictor)
         readers = []
-        fields = [latent.field for latent in latents]
-        intrinsic = {k: f.shape for k, f in enumerate(fields) if isinstance(f, Structured)}
+        intrinsic = {
+            k: latent.zero_sum.shape
+            for k, latent in enumerate(latents)
+            if isinstance(latent.zero_sum, ConstraintTransform)
+        }
         for k, latent in enumerate(latents):
             shape = intrinsic.get(k, setting.shapes[k])
             family = _family(latent, shape, sums.get(k))
@@ -256,7 +259,7 @@ class SumPredictor(Form):
             [x for k in self._order for x in self._readers[k].reads]
         )
         self.of_values = [graph.of_values, *of_values]
-        self.reads = [of_seeds, offset, *setting.place(of_values)]
+        self.theta_graphs = [of_seeds, offset, *setting.place(of_values)]
 
     @classmethod
     def may_be_cheaper(cls, setting: Setting) -> bool:
@@ -267,7 +270,7 @@ class SumPredictor(Form):
         latents, shapes = setting.reading.latents, setting.shapes
         if not setting.reading.frontier:
             return False
-        if setting.reading.joins or _has_a_field(latents):
+        if setting.reading.joins or setting.reading.as_sum or _has_a_field(latents):
             return True
         N = sum(int(np.prod(shape)) for shape in shapes)
         sizes = [v.type.shape for v in setting.reading.frontier]
@@ -288,7 +291,8 @@ class SumPredictor(Form):
         With a series or a map the answer is always yes: each is sparse, and the dense covariance of
         an intrinsic one loses digits.
         """
-        if self._setting.reading.joins or _has_a_field(self._setting.reading.latents):
+        reading = self._setting.reading
+        if reading.joins or reading.as_sum or _has_a_field(reading.latents):
             return True
         # Dense algebra factorizes processes one by one if nothing adds their elements.
         processes = [each for each in self._families if isinstance(each, DenseBlocks)]
@@ -313,7 +317,7 @@ class SumPredictor(Form):
         """The frontier's variables as graphs of eta, which here includes integrated effects."""
         return self._graph.cuts(self._eta[self._elements.read], self._elements.is_free)
 
-    def known(self, densities: list[Variable]) -> list[Variable] | None:
+    def prepare(self, densities: list[Variable]) -> list[Variable] | None:
         """The densities as graphs of f; ``None`` if one reads many elements of eta together.
 
         If effects are integrated out, each observation must read one element, and be log-concave:
@@ -341,7 +345,7 @@ class SumPredictor(Form):
                 if sets is None or self._joins:
                     return None
             self._sets = sets
-            self.is_bent = sets.shape[1] <= LARGEST_SET
+            self.has_transport = sets.shape[1] <= LARGEST_SET
             self.__dict__.pop("layout", None)
         return densities
 
@@ -388,7 +392,7 @@ class SumPredictor(Form):
 
     @cached_property
     def _numbers(self) -> Callable[[Array], list[Array]]:
-        return self._setting.compiled([self._setting.theta], list(self.reads))
+        return self._setting.compiled([self._setting.theta], list(self.theta_graphs))
 
     @cached_property
     def _values(self) -> Callable[[Array, Array], list[Array]]:
@@ -417,7 +421,7 @@ class SumPredictor(Form):
                 z = family.sums.flat(z)
             x.append(z)
         values = [setting.model.rvs_to_values[latent.rv] for latent in latents]
-        return setting.at_start([setting.theta, *values], [each.ravel() for each in x])
+        return setting.compiled_if_repeated([setting.theta, *values], [each.ravel() for each in x])
 
     def forget(self) -> None:
         """Clear the cached numbers at theta."""
@@ -467,9 +471,9 @@ class SumPredictor(Form):
 
     @cached_property
     def _gradient(self) -> Callable[..., Array]:
-        """Theta and weights of ``reads`` -> the derivatives of their sum."""
-        weights = [v.type() for v in self.reads]
-        pairs = zip(self.reads, weights, strict=True)
+        """Theta and weights of ``theta_graphs`` -> the derivatives of their sum."""
+        weights = [v.type() for v in self.theta_graphs]
+        pairs = zip(self.theta_graphs, weights, strict=True)
         total = sum(pt.sum(v * w) for v, w in pairs)
         theta = self._setting.theta
         return self._setting.compiled([theta, *weights], theta_gradient(total, theta))
@@ -708,11 +712,10 @@ def _family(latent: Latent, shape: tuple[int, ...], sums: CumulativeSums | None)
     if sums is not None:
         return _of_sums(latent, shape, sums)
     if latent.field is not None:
-        kind = type(latent.field).__name__.lower()
-        field = latent.field.family(n)
-        if constraints := n - field.rank:
-            kind = f"intrinsic, {constraints} constraint(s)"
-        return _Reader(field, latent.field.reads, kind)
+        family = latent.field.family(n)
+        constraints = n - family.rank
+        kind = f"intrinsic, {constraints} constraint(s)" if constraints else latent.field.kind
+        return _Reader(family, latent.field.reads, kind)
     if latent.variances is not None:
         variances = pt.broadcast_to(latent.variances, shape).ravel()
         return _Reader(Independent(n), [variances], "independent")
@@ -734,11 +737,10 @@ def _of_sums(latent: Latent, shape: tuple[int, ...], sums: CumulativeSums) -> _R
     """
     n = int(np.prod(shape))
     if isinstance(latent.field, Series):
-        T, drive = latent.field.reads
+        (T, drive), width = latent.field.reads, latent.field.width
     else:
         T = (1.0 / pt.sqrt(sums.flat(pt.broadcast_to(latent.variances, shape))))[None]
-        drive = pt.zeros(n)
-    width = 1 if latent.field is None else latent.field.width  # type: ignore[attr-defined]  # a Series
+        drive, width = pt.zeros(n), 1
     length = shape[sums.axis]
     is_within = np.arange(1, n) % length > 0
     for _ in sums.later:

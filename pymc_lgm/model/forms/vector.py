@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
@@ -12,12 +11,11 @@ from pymc_lgm.gaussian import BandedPrior, DensePrior, Prior
 from pymc_lgm.gaussian.banded import BandedModel
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.forms.base import Form, FormModel, PriorAt, Setting
+from pymc_lgm.model.operations import Variable
 from pymc_lgm.model.reads import reads_of_densities
 from pymc_lgm.model.series import Series
 
 __all__ = ["Band", "OneVector"]
-
-Variable = Any
 
 
 class _Itself(Form):
@@ -67,14 +65,15 @@ class Band(_Itself):
     """
 
     algebra = "a banded matrix"
-    by_covariance, has_sets, is_bent = False, False, True
+    by_covariance, has_sets, has_transport = False, False, True
     is_last = False
 
     def __init__(self, setting: Setting, series: Series):
-        super().__init__(setting, series.drive, series.whitener)
+        whitener, drive = series.reads
+        super().__init__(setting, drive, whitener)
         self._setting, self._series = setting, series
 
-    def known(self, densities: list[Variable]) -> list[Variable] | None:
+    def prepare(self, densities: list[Variable]) -> list[Variable] | None:
         """The densities unchanged, if observations read one element each or too many."""
         values = {self.f: np.zeros(self.n)} | self._setting.start
         found = [] if self.is_last else reads_of_densities(densities, self.f, values)

@@ -24,7 +24,7 @@ Draws of a posterior are themselves half a nat per component below its mode. The
 """
 
 CALM = 0.5
-"""Nats: two successive steps that gain less end a climb, once it has restarted."""
+"""Nats: two successive steps that gain less restart a climb, and end it the second time."""
 
 RADIUS = 1.0
 """Longest of the first steps, in any component: a factor of e for a logarithm."""
@@ -39,8 +39,8 @@ NEAREST = 1e-6
 """Smallest radius: no smaller step will gain."""
 
 DIFFERENCE = 1e-4
-"""Step of a forward difference, if the target has no slope. At a curvature of 1 the gradient is off
-by 5e-5, which a climb does not notice; rounding of 1000 nats adds 1e-9."""
+"""Step of a forward difference, if the target has no ``slope``. At a curvature of 1 the gradient is
+off by 5e-5, which a climb does not notice; rounding of 1000 nats adds 1e-9."""
 
 
 class _Point(NamedTuple):
@@ -49,7 +49,7 @@ class _Point(NamedTuple):
     gradient: Array
 
 
-def climb(target: Target, looks: int, worth: float | None = None) -> State:
+def climb(target: Target, n_gradients: int, worth: float | None = None) -> State:
     """Climb the target from its state by a quasi-Newton method. For tuning only: not a kernel.
 
     Parameters
@@ -57,7 +57,7 @@ def climb(target: Target, looks: int, worth: float | None = None) -> State:
     target : Target
         A deterministic target. Without a ``slope`` its gradient comes from finite differences of p
         evaluations.
-    looks : int
+    n_gradients : int
         Largest number of gradients.
     worth : float, optional
         Nats that the climb has to gain; by default `WORTH` and one per component.
@@ -67,13 +67,13 @@ def climb(target: Target, looks: int, worth: float | None = None) -> State:
     State
         The target's own state if it is within ``worth`` of the best one.
     """
-    here = start = _look(target, target.state.theta)
+    here = start = _point_at(target, target.state.theta)
     if here is None or start is None:
         return target.state
     p, radius, calm, ends = start.theta.size, RADIUS, 0, 0
     inverse: Array | None = None
     latest: Array | None = None
-    for _ in range(looks - 1):
+    for _ in range(n_gradients - 1):
         if calm == 2 or radius < NEAREST:
             # Restart with the curvatures of the last step: a plateau in one component looks like a
             # mode if the others are steep.
@@ -84,7 +84,7 @@ def climb(target: Target, looks: int, worth: float | None = None) -> State:
         longest = float(np.abs(step).max())
         if inverse is None or longest > radius:
             step = step * (radius / max(longest, NEAREST))
-        there = _look(target, here.theta + step)
+        there = _point_at(target, here.theta + step)
         if there is None or not there.log_density > here.log_density:
             radius = 0.25 * float(np.abs(step).max())
             continue
@@ -100,7 +100,7 @@ def climb(target: Target, looks: int, worth: float | None = None) -> State:
     return target.state if state is None else state
 
 
-def _look(target: Target, theta: Array) -> _Point | None:
+def _point_at(target: Target, theta: Array) -> _Point | None:
     if target.has_slope:
         slope = target.slope(theta)
         return None if slope is None else _Point(theta, slope.log_density, slope.gradient)
@@ -132,6 +132,6 @@ def _updated(inverse: Array, step: Array, change: Array) -> Array:
     curvature = float(step @ change)
     if not curvature > 1e-8 * float(np.linalg.norm(step) * np.linalg.norm(change)):
         return inverse
-    across = np.eye(step.size) - np.outer(step, change) / curvature
-    updated: Array = across @ inverse @ across.T + np.outer(step, step) / curvature
+    V = np.eye(step.size) - np.outer(step, change) / curvature
+    updated: Array = V @ inverse @ V.T + np.outer(step, step) / curvature
     return updated

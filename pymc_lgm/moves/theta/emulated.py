@@ -23,7 +23,7 @@ from pymc_lgm.moves.theta.nuts import NUTS
 from pymc_lgm.moves.theta.on_emulator import propose, rehearse
 from pymc_lgm.moves.theta.prior_jump import jump_of_target
 from pymc_lgm.moves.theta.survey import survey
-from pymc_lgm.moves.theta.watching import WatchedTarget, spread
+from pymc_lgm.moves.theta.watching import WatchedTarget, thinned
 from pymc_lgm.state import State, acceptance_probability
 from pymc_lgm.targets.target import Target
 
@@ -51,13 +51,17 @@ would come back, and the distance from the mode would not change.
 """
 
 WALKS = 4
-"""Moves of a random walk per exact draw, if it makes all moves."""
+"""Moves of a random walk per exact draw, if it makes all moves: a choice, not measured."""
 
 ENOUGH = 320
-"""Draws after which tuning may stop."""
+"""Fewest draws after which tuning may stop: a choice, not measured."""
 
 SETTLED = 0.8
-"""Acceptance of 50 jumps or more at which it stops: more visits improve the emulator little."""
+"""Acceptance of `RECENT` jumps or more at which it stops: more visits improve the emulator little.
+"""
+
+RECENT = 50
+"""Number of proposals of the emulator over which their acceptance is averaged."""
 
 SHORTEST = 25
 """Fewest draws until the emulator is judged, if tuning is to begin with a survey. A survey takes
@@ -134,7 +138,7 @@ def surrogate_transition(
 
 
 class Acceptance(NamedTuple):
-    """Mean acceptance probability of the emulator's proposals, over about the last 50 of them."""
+    """Mean acceptance probability of about the `RECENT` last proposals of the emulator."""
 
     mean: float = 0.0
     proposals: int = 0
@@ -142,7 +146,7 @@ class Acceptance(NamedTuple):
     def note(self, acceptance: float) -> Acceptance:
         """Update from one proposal."""
         proposals = self.proposals + 1
-        rate = 1.0 / min(proposals, 50)
+        rate = 1.0 / min(proposals, RECENT)
         return Acceptance(self.mean + rate * (acceptance - self.mean), proposals)
 
 
@@ -180,8 +184,8 @@ class EmulatorTuning(NamedTuple):
 
     Attributes
     ----------
-    other, explorer
-        Tuning of the other move, and of the explorer; ``None`` without one.
+    other, warmup
+        Tuning of the other move, and of the warm-up move; ``None`` without one.
     step_size : StepSizeTuning
         The step size on the emulator.
     fit : EmulatorFit
@@ -193,7 +197,7 @@ class EmulatorTuning(NamedTuple):
     """
 
     other: Any
-    explorer: Any
+    warmup: Any
     step_size: StepSizeTuning
     fit: EmulatorFit
     judged_from: int
@@ -220,62 +224,64 @@ def rounds_of(learnt: Any) -> int:
 def is_settled(learnt: Any) -> bool:
     """Whether a move on theta has converged: most of its jumps are accepted."""
     known = isinstance(learnt, EmulatorTuning) and len(learnt.fit.history.rows) >= ENOUGH
-    return known and learnt.acceptance.proposals >= 50 and learnt.acceptance.mean >= SETTLED
+    return known and learnt.acceptance.proposals >= RECENT and learnt.acceptance.mean >= SETTLED
 
 
 @dataclass(frozen=True)
 class Emulated:
-    """Surrogate transitions, and another move on theta: NUTS, or a walk if there is no slope.
+    """Surrogate transitions, and another move on theta: NUTS, or a walk without a gradient.
 
-    The other move, or a cheaper ``explorer``, explores until there is an emulator; NUTS does so for
-    at most ``trajectories`` draws per component of theta. Afterwards it continues in the share
-    ``explored`` of tuning, because the emulator's proposals to leave a region where the emulator is
-    too low are rejected. An explorer would leave such a region only by small steps, so a jump of
-    one component in the target replaces it then.
+    Until there is an emulator the other move, or a cheaper ``warmup`` move, explores; NUTS does so
+    for at most ``nuts_draws`` draws per component of theta. Afterwards the other move continues in
+    the share ``other_share`` of tuning, because the emulator's proposals to leave a region where
+    the emulator is too low are rejected. A warm-up move would leave such a region only by small
+    steps, so a jump of one component in the target replaces it then.
 
-    From ``judgment`` on, each draw of tuning determines how often the other move is made. It is not
-    needed if at least ``good`` of the emulator's proposals are accepted. With a lower acceptance
-    its share of the moves is a quarter of the missing acceptance, and an exact draw has one more
-    move for each 0.2, or part of 0.2, of missing acceptance. Below ``fair`` it makes all moves,
-    since visits cannot show the shape of the evidence. A walk is used only below ``fair``, because
-    on estimates it is no better than a fair emulator. If it ``surveys``, the emulator begins with a
-    `survey`, where a walk would take long to show one its coordinates.
+    After the share ``judged_after`` of tuning, each draw determines how often the other move is
+    made. It is not needed if at least ``good`` of the emulator's proposals are accepted. With a
+    lower acceptance its share of the moves is a quarter of the missing acceptance, and an exact
+    draw has one more move for each 0.2, or part of 0.2, of missing acceptance. Below ``fair`` it
+    makes all moves, since visits cannot show the shape of the evidence. A walk is used only below
+    ``fair``, because on estimates it is no better than a fair emulator. With ``surveys`` the
+    emulator begins with a `survey`, because a walk would take long to find its coordinates.
 
-    A share ``aside`` of all moves, in tuning and after it, is a jump of one component of theta in
-    the target. Without it a chain would stick where the emulator is too low.
+    A share ``jump_share`` of all moves, in tuning and after it, is a jump of one component of theta
+    in the target. Without it a chain would stick where the emulator is too low.
     """
 
     other: NUTS | Metropolis = field(default_factory=Metropolis)
-    explorer: Metropolis | None = None
+    warmup: Metropolis | None = None
     surveys: bool = False
-    explored: float = 0.2
-    trajectories: int = 10
-    judgment: float = 0.5
+    other_share: float = 0.2
+    nuts_draws: int = 10
+    judged_after: float = 0.5
     fair: float = 0.1
     good: float = 0.7
     n_trajectories: int = 6
     n_jumps: int = 3
-    aside: float = 0.0
+    jump_share: float = 0.0
     stats = ("theta_acceptance", "theta_scale", "theta_steps")
     needs_gradient = False
 
     def start(self, state: State, tune: int) -> EmulatorTuning:
-        """Explore for the first eighth of tuning; for a quarter, or 50 draws, if that is short.
+        """Begin, with the first fit of the emulator after an eighth of tuning.
 
-        Trajectories visit more, and cost more: fewer of them are enough.
+        If an eighth is less than 50 draws, it is after a quarter, or 50 draws. Draws of NUTS visit
+        more thetas, and cost more, so fewer of them are enough.
         """
         rehearse(state)
         first = tune // 8
         least = 50
-        if self.explorer is None and isinstance(self.other, NUTS):
-            first = min(first, self.trajectories * state.theta.size)
-            least = 5 * self.trajectories
+        if self.warmup is None and isinstance(self.other, NUTS):
+            first = min(first, self.nuts_draws * state.theta.size)
+            least = 5 * self.nuts_draws
         return EmulatorTuning(
             other=self.other.start(state, tune),
-            explorer=None if self.explorer is None else self.explorer.start(state, tune),
+            warmup=None if self.warmup is None else self.warmup.start(state, tune),
+            # The step size of HMC in p dimensions is proportional to p^(-1/4).
             step_size=StepSizeTuning.start(0.8 * state.theta.size**-0.25, 0.8, LONGEST),
             fit=EmulatorFit(None, (), History((), max(first, min(tune // 4, least)))),
-            judged_from=math.ceil(self.judgment * tune),
+            judged_from=math.ceil(self.judged_after * tune),
         )
 
     def run(
@@ -295,15 +301,15 @@ class Emulated:
                 scale = tuning.step_size.value(tune)
                 accepted = float(state is not target.state)
                 stats = {"theta_acceptance": accepted, "theta_scale": scale}
-            case "explorer":
-                assert self.explorer is not None
-                state, explorer, stats = self.explorer.run(rng, watched, tuning.explorer, tune)
-                tuning = tuning._replace(explorer=explorer)
+            case "warmup":
+                assert self.warmup is not None
+                state, warmup, stats = self.warmup.run(rng, watched, tuning.warmup, tune)
+                tuning = tuning._replace(warmup=warmup)
             case "other":
                 state, other, stats = self.other.run(rng, watched, tuning.other, tune)
                 tuning = tuning._replace(other=other)
         if learning and tuning.share < 1.0:
-            fit = tuning.fit.learn(spread(visited), state.theta)
+            fit = tuning.fit.learn(thinned(visited), state.theta)
             tuning = self._judged(tuning._replace(fit=fit))
         return state, tuning, {"theta_steps": 0.0} | stats
 
@@ -323,17 +329,17 @@ class Emulated:
 
     def _choose(
         self, rng: np.random.Generator, tuning: EmulatorTuning, learning: bool
-    ) -> Literal["emulator", "jump", "explorer", "other"]:
-        """Choose who makes this move. After tuning the choice does not depend on the chain."""
-        share = max(self.explored, tuning.share) if learning else tuning.share
+    ) -> Literal["emulator", "jump", "warmup", "other"]:
+        """Choose this move. After tuning the choice does not depend on the chain."""
+        share = max(self.other_share, tuning.share) if learning else tuning.share
         if tuning.fit.emulator is not None:
-            if self.aside and rng.uniform() < self.aside:
+            if self.jump_share and rng.uniform() < self.jump_share:
                 return "jump"
             if rng.uniform() >= share:
                 return "emulator"
-        if self.explorer is None or tuning.share > 0.0:
+        if self.warmup is None or tuning.share > 0.0:
             return "other"
-        return "explorer" if tuning.fit.emulator is None else "jump"
+        return "warmup" if tuning.fit.emulator is None else "jump"
 
     def _emulated(
         self, rng: np.random.Generator, target: Target, tuning: EmulatorTuning, tune: bool
@@ -356,7 +362,7 @@ class Emulated:
         return state, tuning, stats
 
     def _judged(self, tuning: EmulatorTuning) -> EmulatorTuning:
-        """Say in what share of the moves the other move shall move theta."""
+        """Update the share of the moves that the other move makes."""
         rows, acceptance = tuning.fit.history.rows, tuning.acceptance
         judged = len(rows) >= tuning.judged_from and acceptance.proposals
         lacking = self.good - acceptance.mean

@@ -190,7 +190,7 @@ def _joined(
 
 
 def _drawn(rng: np.random.Generator, near: _Tree, far: _Tree, progressive: bool) -> Slope:
-    """Draw by weight from two trajectories; progressively, rather from the farther."""
+    """Draw by weight from two trajectories; if ``progressive``, prefer the farther one."""
     of_far = far.log_weight - near.log_weight
     if not progressive:
         of_far -= float(np.logaddexp(0.0, of_far))

@@ -32,7 +32,8 @@ SHALLOW = 4
 """Most doublings of a trajectory in these draws: 15 steps."""
 
 SHORTEST = 0.1
-"""Smallest step size once there is a mass matrix: shorter steps do not help on a rough slope."""
+"""Smallest step size once there is a mass matrix. The rule asks for shorter ones if the log density
+is rough, where they do not help."""
 
 
 class NUTSInfo(NamedTuple):
@@ -128,7 +129,7 @@ class NUTSTuning(NamedTuple):
             return self._replace(step_size=step_size)
         metric = self.metric.update(here.theta, here.gradient)
         if metric.factor is not self.metric.factor:
-            # No trajectory has had shorter ones, whatever the rule has asked for since.
+            # Steps shorter than `SHORTEST` were never taken, even if the rule asked for them.
             begin = max(step_size.value(True), SHORTEST)
             step_size = StepSizeTuning.start(begin, step_size.target)
         return self._replace(metric=metric, step_size=step_size)

@@ -1,9 +1,9 @@
 """A chain on an emulator of the evidence, where a step costs no O(n³) operation: one compiled call.
 
 Rasmussen (2003), *Gaussian processes to speed up hybrid Monte Carlo for expensive Bayesian
-integrals*. In loops over components of theta: arithmetic with arrays takes Numba seconds to
-compile. Functions that are called in one place are inlined, since a function that is called is
-compiled with each of its callers.
+integrals*. The loops are over components of theta, because Numba compiles arithmetic with arrays
+for seconds. Functions that are called in one place are inlined, because a function is compiled once
+more with each of its callers.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["Point", "propose", "rehearse"]
 
 
 class Point(NamedTuple):
-    """Coordinates z and theta, what is known there, and the gradient of log π* in z."""
+    """Coordinates z, theta, log p*(y | theta), log p(theta), and the gradient of log π* in z."""
 
     z: Array
     theta: Array

@@ -1,7 +1,7 @@
-"""A survey of a target that has no slope: its mode, its curvature there, and visits around it.
+"""A survey of a target without a gradient: its mode, its curvature there, and visits around it.
 
 A random walk takes much of tuning to show an emulator the covariance of theta, if one component
-varies a hundred times less than another, or if there are many. Second differences show it in p²
+varies a hundred times less than another, or if there are many. Second differences show it in 2 p²
 evaluations, which for a target without noise are as good as a Hessian.
 """
 
@@ -17,13 +17,14 @@ from pymc_lgm.linalg import Array
 from pymc_lgm.moves.theta.climb import climb
 from pymc_lgm.targets.target import Target
 
-__all__ = ["MOST", "Survey", "survey"]
+__all__ = ["MOST_COMPONENTS", "Survey", "survey"]
 
-MOST = 40
-"""Components up to which it is surveyed: in more, p² evaluations are most of tuning."""
+MOST_COMPONENTS = 40
+"""Largest number of components of theta: with more, evaluations by the thousand are most of tuning.
+"""
 
-LOOKS = 30
-"""Finite-difference gradients of the climb."""
+GRADIENTS = 30
+"""Largest number of finite-difference gradients of the climb."""
 
 AWAY = 0.5
 """Steps of second differences, in standard deviations: far above what a search's tolerance adds."""
@@ -46,10 +47,10 @@ class Survey(NamedTuple):
 def survey(rng: np.random.Generator, target: Target) -> Survey | None:
     """Survey a deterministic target with two stages around its mode; ``None`` if that fails.
 
-    Some p² + 30 p evaluations of the first stage for a climb, p² for the curvature, and 1.5 p² for
-    visits: three for each coefficient of a quadratic.
+    Evaluations of the first stage: at most 30 (p + 1) for the climb, 2 p² + 4 p + 1 for the
+    curvature, and 1.5 p² + 4.5 p + 4 for visits, three for each coefficient of a quadratic.
     """
-    center = climb(target, LOOKS, worth=0.0).theta
+    center = climb(target, GRADIENTS, worth=0.0).theta
     p = center.size
     model = target.state.model
     visits = list[tuple[Array, float, float]]()
@@ -76,7 +77,7 @@ def survey(rng: np.random.Generator, target: Target) -> Survey | None:
 
 
 def _root(value: Callable[[Array], float], center: Array) -> Array | None:
-    """A Cholesky factor of the inverse of minus the Hessian."""
+    """A Cholesky factor of the inverse of minus the Hessian; ``None`` if that is not finite."""
     p = center.size
     here = value(center)
     steps = np.full(p, 0.1)

@@ -10,7 +10,7 @@ from pymc_lgm.linalg import Array
 from pymc_lgm.state import State
 from pymc_lgm.targets.target import Slope, Target
 
-__all__ = ["WatchedTarget", "spread"]
+__all__ = ["WatchedTarget", "thinned"]
 
 KEPT = 3
 """Largest number of visits of one draw from which the emulator learns."""
@@ -61,6 +61,6 @@ class WatchedTarget(Target):
         return self.target.is_noisy
 
 
-def spread(visited: list[tuple[Array, float, float]]) -> list[tuple[Array, float, float]]:
+def thinned(visited: list[tuple[Array, float, float]]) -> list[tuple[Array, float, float]]:
     """At most `KEPT` of the visits of one draw: neighbors on a trajectory say little more."""
     return visited[:: max(1, math.ceil(len(visited) / KEPT))]

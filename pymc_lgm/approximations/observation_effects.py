@@ -1,15 +1,16 @@
 r"""Observation-level random effects, integrated out of the likelihood.
 
-    p(y_i | f_i) = ∫ p(y_i | f_i + d_i w) N(w; 0, 1) dw
+    p(y_i | f_i) = ∫ exp(ℓ°_i(f_i + d_i w)) N(w; 0, 1) dw
 
-is one integral per element. A Gauss–Hermite rule computes it, centered at the mode of the
-integrand and scaled by its curvature there (Liu and Pierce 1994, *A note on Gauss–Hermite
-quadrature*, Biometrika 81). This removes n variables, and the noise that they would add to an
-importance sampling estimate.
+is one integral per element, where ℓ°_i(η_i) is the log density of y_i given its predictor η_i, and
+d_i the standard deviation of its effect. A Gauss–Hermite rule computes the integral, centered at
+the mode of the integrand and scaled by its curvature there (Liu and Pierce 1994, *A note on
+Gauss–Hermite quadrature*, Biometrika 81). This removes n variables, and the noise that they would
+add to an importance sampling estimate.
 
 If an effect is large, the integrand is skewed, and the curvature does not determine its width. In
 that case the trapezoidal rule covers the integrand from end to end, and its step is halved until
-the integral converges.
+the integral converges. This needs a log-concave ℓ°_i.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from pymc_lgm.approximations.quadrature import normal_rule
 from pymc_lgm.compile.loops.elementary import exp
 from pymc_lgm.linalg import Array
 
-__all__ = ["NODES", "OwnEffects"]
+__all__ = ["NODES", "ObservationEffects"]
 
 NODES = 16
 """Nodes of the Gauss–Hermite rule. Its error is 1e-6 for counts near their rate with an effect of
@@ -62,7 +63,7 @@ STEPS = 60
 """Largest number of steps to a mode. Six suffice for effects of variance 1, 20 for variance 36."""
 
 FARTHEST = 2.0
-"""Longest of these steps, in the linear predictor."""
+"""Longest of these steps, in the linear predictor: a longer one may lead to where exp overflows."""
 
 CLOSE = 0.1
 """A step of a smaller share of a standard deviation is the last. The next one would be about its
@@ -92,13 +93,13 @@ Derivatives = tuple[Array, Array, Array, Array]
 """ℓ°_i and its first three derivatives, each of shape (N, n)."""
 
 
-class OwnEffects(NamedTuple):
+class ObservationEffects(NamedTuple):
     """The likelihood of f with effects w ~ N(0, I), one per element, integrated out.
 
     Attributes
     ----------
     value : callable
-        ℓ°_i of each row of f + d w, shape (N, n) -> (N, n).
+        ℓ°_i of each row of η = f + d w, shape (N, n) -> (N, n).
     derivatives : callable
         ℓ°_i of each row, and its first three derivatives.
     """
@@ -106,30 +107,26 @@ class OwnEffects(NamedTuple):
     value: Callable[[Array], Array]
     derivatives: Callable[[Array], Derivatives]
 
-    def centered(self, rows: Array, d: Array) -> tuple[Array, Array]:
-        """Center and scale of the rule: the mode of each w given f and y, and its deviation.
-
-        The standard deviation follows from the curvature at the mode, and is at most that of the
-        prior, also if the likelihood is not log-concave.
-        """
+    def center_and_scale(self, rows: Array, d: Array) -> tuple[Array, Array]:
+        """The mode of each w given f and y, and its standard deviation by the curvature there."""
         w, scale = np.zeros_like(rows), np.zeros_like(rows)
         for _ in range(STEPS):
             _, slope, curvature, third = self.derivatives(rows + d * w)
-            if not _approach(w, scale, slope, curvature, third, d):
+            if not _step_to_modes(w, scale, slope, curvature, third, d):
                 break
         return w, np.abs(scale)
 
     def elements(self, rows: Array, d: Array) -> Array:
         """ℓ_i = log p(y_i | f_i) of each row of f, shape (N, n) -> (N, n).
 
-        It takes 9 to 22 evaluations of the likelihood with effects. Small effects need fewer nodes;
-        a standard deviation above 1 needs 50 to 280 evaluations.
+        Evaluations of ℓ°, for 200 counts, labels or trials: 8 for effects with a standard deviation
+        of 0.05, 20 with 1, 50 with 2, and 80 to 150 with 4 and more.
         """
         N, n = rows.shape
         if N > 1 and N * n > BLOCK:
             parts = np.array_split(rows, min(-(-N * n // BLOCK), N))
             return np.concatenate([self.elements(part, d) for part in parts])
-        center, scale = self.centered(rows, d)
+        center, scale = self.center_and_scale(rows, d)
         widest = np.abs(d).max()
         if widest > LARGE:
             return self._by_trapezoids(rows, d, *self._ends(rows, d, center, scale))[0]
@@ -146,7 +143,7 @@ class OwnEffects(NamedTuple):
         The derivatives are taken at a fixed rule. The error is that of `elements`.
         """
         rows = f[None]
-        center, scale = self.centered(rows, d)
+        center, scale = self.center_and_scale(rows, d)
         x, log_weights = X, LOG_WEIGHTS
         if np.abs(d).max() > LARGE:
             center, scale = self._ends(rows, d, center, scale)
@@ -161,11 +158,12 @@ class OwnEffects(NamedTuple):
     ) -> Array:
         """Logarithms of the integrals by one rule."""
         N, n = rows.shape
-        values, many = np.empty((x.size, N * n)), max(BLOCK // (N * n), 1)
-        for k in range(0, x.size, many):
-            some = slice(k, k + many)
-            at_nodes = self.value(_at_nodes(rows, d, center, scale, x[some]))
-            values[some] = at_nodes.reshape(-1, N * n)
+        values = np.empty((x.size, N * n))
+        nodes_at_a_time = max(BLOCK // (N * n), 1)
+        for k in range(0, x.size, nodes_at_a_time):
+            part = slice(k, k + nodes_at_a_time)
+            at_nodes = self.value(_at_nodes(rows, d, center, scale, x[part]))
+            values[part] = at_nodes.reshape(-1, N * n)
         sums = _log_sums(values, center.ravel(), scale.ravel(), x, log_weights)
         return sums.reshape(N, n)
 
@@ -207,57 +205,60 @@ class OwnEffects(NamedTuple):
         """
         intervals = FIRST
         sums = self._sums(rows, d, center, scale, *_trapezoids(intervals))
-        going = np.ones(rows.shape, dtype=bool)
+        is_open = np.ones(rows.shape, dtype=bool)
         for _ in range(HALVINGS):
             x, log_weights = _trapezoids(intervals)
             between = self._sums(rows, d, center, scale, x[:-1] + 1.0 / intervals, log_weights[:-1])
             finer = np.logaddexp(sums, between) - math.log(2.0)
             with np.errstate(invalid="ignore"):  # -inf - -inf: both integrals are 0
                 change = np.abs(finer - sums)
-            sums = np.where(going, finer, sums)
-            going &= change > CHANGE
+            sums = np.where(is_open, finer, sums)
+            is_open &= change > CHANGE
             intervals *= 2
-            if not going.any():
+            if not is_open.any():
                 break
         return sums, intervals
 
 
 def _trapezoids(intervals: int) -> tuple[Array, Array]:
-    """Nodes from −1 to 1, and logarithms of weights, equal at the ends, too."""
+    """Nodes from −1 to 1, and logarithms of their weights.
+
+    The weights at the ends are not halved, because the integrand is negligible there.
+    """
     x = np.linspace(-1.0, 1.0, intervals + 1)
     return x, np.full(x.size, math.log(2.0 / intervals) - 0.5 * math.log(2.0 * math.pi))
 
 
 @numba.njit(cache=True, error_model="numpy")
-def _approach(
+def _step_to_modes(
     w: Array, scale: Array, slope: Array, curvature: Array, third: Array, d: Array
 ) -> int:
-    """Step towards the mode of ℓ°(f + d w) − w²/2; returns how many have not converged.
+    """Step towards the modes of ℓ°(f + d w) − w²/2; returns how many have not converged.
 
-    The step is Halley's if its correction of Newton's step is moderate, otherwise Newton's. It is
-    truncated at `FARTHEST`. A scale is positive once an element has converged, and negative before.
-    A converged element no longer moves, so its rule depends on its own f_i alone.
+    The step is Halley's if it is 0.2 to 5 times as long as Newton's, otherwise Newton's, and at
+    most `FARTHEST` long. A scale is positive once an element has converged, and negative before. A
+    converged element no longer moves, so its rule depends on its own f_i alone.
     """
-    left = 0
+    not_converged = 0
     for r in range(w.shape[0]):
         for i in range(w.shape[1]):
             if scale[r, i] > 0.0:
                 continue
-            longest = FARTHEST / max(abs(d[i]), 1e-3)
-            up = d[i] * slope[r, i] - w[r, i]
+            longest = FARTHEST / max(abs(d[i]), 1e-3)  # d may be 0
+            gradient = d[i] * slope[r, i] - w[r, i]
             precision = 1.0 + d[i] ** 2 * max(-curvature[r, i], 0.0)
-            step = up / precision
-            further = 1.0 - 0.5 * step * d[i] ** 3 * third[r, i] / precision
-            step /= further if 0.2 < further < 5.0 else 1.0
+            step = gradient / precision
+            newton_over_halley = 1.0 - 0.5 * step * d[i] ** 3 * third[r, i] / precision
+            step /= newton_over_halley if 0.2 < newton_over_halley < 5.0 else 1.0
             if np.isnan(step):
                 # inf/inf if a rate overflows: take the longest step.
-                step = longest * np.sign(-w[r, i] if np.isnan(up) else up)
+                step = longest * np.sign(-w[r, i] if np.isnan(gradient) else gradient)
             w[r, i] += min(max(step, -longest), longest)
             scale[r, i] = 1.0 / np.sqrt(precision)
             if not abs(step) < CLOSE * scale[r, i]:
                 scale[r, i] *= -1.0
-                left += 1
-    return left
+                not_converged += 1
+    return not_converged
 
 
 @numba.njit(cache=True)
@@ -311,7 +312,7 @@ def _derivatives(
     x: Array,
     log_weights: Array,
 ) -> Derivatives:
-    """The sums of `OwnEffects.terms` over nodes x."""
+    """The sums of `ObservationEffects.terms` over nodes x."""
     n = center.size
     ell, g, h, t = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
     for i in range(n):

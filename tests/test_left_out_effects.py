@@ -1,0 +1,162 @@
+"""Groups with latent variables of their own are left out by integrals over these."""
+
+import arviz as az
+import numpy as np
+import pymc as pm
+import pytest
+
+from scipy.special import logsumexp
+from scipy.stats import multivariate_normal, norm, poisson
+from test_loo import densities_without, faked
+
+import pymc_lgm as lgm
+
+from pymc_lgm import cross_validation
+from pymc_lgm.approximations import left_out_effects as module
+from pymc_lgm.approximations.left_out_effects import OwnElements
+
+pytestmark = pytest.mark.usefixtures("interpreted")
+
+G = np.array([0, 0, 0, 1, 1, 2, 2, 2, 2])
+RNG = np.random.default_rng(0)
+X = np.where(G == 1, 0.0, RNG.standard_normal(G.size))
+"""The second group does not read its slope, which is then none of its own elements."""
+Y = RNG.standard_normal(G.size)
+COUNTS = RNG.poisson(2.0, G.size)
+SCALES = {"a": 0.9, "b": 0.6, "c": 0.4}
+
+
+def effects(names="ab"):
+    """An intercept, a slope and a curvature per group, with known scales."""
+    powers = {"a": X**0, "b": X, "c": X**2}
+    return sum(pm.Normal(name, 0, SCALES[name], shape=3)[G] * powers[name] for name in names)
+
+
+def normal(names="ab"):
+    with pm.Model() as model:
+        level, sd = pm.Normal("level"), pm.HalfNormal("sd")
+        pm.Normal("y", level + effects(names), sd, observed=Y)
+    return model
+
+
+def left_out(model, idata, groups=G):
+    tree = lgm.leave_one_out(idata, model, groups=groups, progressbar=False)
+    return tree["log_likelihood"]["y"].values
+
+
+def covariance(names):
+    K = sum(SCALES[name] ** 2 * np.outer(X**k, X**k) for k, name in enumerate("abc"[: len(names)]))
+    return np.where(G[:, None] == G, K, 0.0)
+
+
+def error_for_normal_noise(monkeypatch, names):
+    """Largest error of log p(y_g | level, sd), of which a normal model has a closed form."""
+    monkeypatch.setattr(cross_validation, "MANY_GROUPS", 0)
+    model = normal(names)
+    idata = faked(model)
+    found = left_out(model, idata)
+    errors = []
+    for i in range(2):
+        level, sd = (float(idata["posterior"][name].values[0, i]) for name in ("level", "sd"))
+        K = covariance(names) + sd**2 * np.eye(G.size)
+        for g in range(3):
+            of_g = np.flatnonzero(g == G)
+            exact = multivariate_normal.logpdf(Y[of_g] - level, cov=K[np.ix_(of_g, of_g)])
+            errors.append(abs(found[0, i, g] - exact))
+    return max(errors)
+
+
+@pytest.mark.parametrize("names", ["a", "ab", "abc"])
+def test_they_are_integrated_out_exactly(monkeypatch, names):
+    assert error_for_normal_noise(monkeypatch, names) < 1e-6
+
+
+def test_counts_are_integrated_as_on_a_fine_grid():
+    with pm.Model() as model:
+        level = pm.Normal("level")
+        pm.Poisson("y", pm.math.exp(level + effects()), observed=COUNTS)
+    idata = faked(model)
+    found = left_out(model, idata)[0, 0]
+    a, b = np.linspace(-6, 6, 241)[:, None, None], np.linspace(-4, 4, 161)[:, None]
+    eta = float(idata["posterior"]["level"].values[0, 0]) + a + b * X
+    ell = poisson.logpmf(COUNTS, np.exp(eta))
+    prior = norm.logpdf(a, scale=0.9) + norm.logpdf(b, scale=0.6)
+    cell = 0.05 * 0.05
+    exact = [
+        logsumexp(ell[..., g == G].sum(axis=-1) + prior[..., 0]) + np.log(cell) for g in range(3)
+    ]
+    np.testing.assert_allclose(found, exact, atol=2e-4)
+
+
+def test_weights_take_the_posterior_to_that_without_a_group():
+    """1 / p(y_g | y_-g) is the mean of 1 / p(y_g | r) under the posterior."""
+    with pm.Model() as model:
+        level = pm.Normal("level")
+        pm.Normal("y", level + effects(), 0.5, observed=Y)
+    A = np.column_stack(
+        [np.ones(G.size), G[:, None] == range(3), (G[:, None] == range(3)) * X[:, None]]
+    )
+    P = A.T @ A / 0.25 + np.diag(1.0 / np.repeat([1.0, 0.9, 0.6], [1, 3, 3]) ** 2)
+    cov = np.linalg.inv(P)
+    x = np.random.default_rng(1).multivariate_normal(cov @ A.T @ Y / 0.25, cov, (1, 400))
+    draws = {"level": x[..., 0], "a": x[..., 1:4], "b": x[..., 4:]}
+    found = left_out(model, az.from_dict({"posterior": draws}))[0]
+    K = 1.0 + covariance("ab") + 0.25 * np.eye(G.size)
+    inverse = np.exp(-found)
+    errors = inverse.std(axis=0) / inverse.mean(axis=0) / np.sqrt(len(found))
+    away = np.log(len(found)) - logsumexp(-found, axis=0) - densities_without(K, Y, G)
+    assert np.abs(away / errors).max() < 5.0
+
+
+def two_variables():
+    a = pm.Normal("a", shape=3)
+    pm.Poisson("z", pm.math.exp(a[0]), observed=1)
+    return a[G]
+
+
+MODELS = {
+    "alone": (lambda: pm.Normal("a", shape=3)[G], 1),
+    "two": (effects, 2),
+    "three": (lambda: effects("abc"), 3),
+    "correlated": (lambda: pm.MvNormal("a", np.zeros(2), np.eye(2) + 0.5, shape=(3, 2))[G, 1], 2),
+    "a sum of zero": (lambda: pm.ZeroSumNormal("a", shape=3)[G], None),
+    "a walk": (lambda: pm.GaussianRandomWalk("a", init_dist=pm.Normal.dist(), steps=2)[G], None),
+    "shared": (lambda: pm.Normal("a", shape=2)[(G > 1).astype(int)], None),
+    "one for each observation": (lambda: pm.Normal("a", shape=G.size), None),
+    "observed elsewhere": (two_variables, None),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_they_are_read_by_one_group_and_independent_of_all_else(name):
+    make, d = MODELS[name]
+    with pm.Model() as model:
+        pm.Poisson("y", pm.math.exp(pm.Normal("level") + make()), observed=COUNTS)
+    read = lgm.model.LatentGaussianModel.from_pymc(model, integrates=False, as_sum=True)
+    layout = read.form.layout
+    which = np.flatnonzero(np.arange(read.element_sites.size) >= read.element_sites.size - G.size)
+    found = OwnElements.of(layout, read.element_sites - layout.N, which, G)
+    assert (None if found is None else found.at.shape[1]) == d
+
+
+@pytest.mark.mutant
+def test_effects_without_their_prior_are_noticed(monkeypatch, dies):
+    def flat(self):
+        self._Q = 1e-3 * self._Q
+        return log_density(self)
+
+    log_density = module._Integrals.log_density
+    monkeypatch.setattr(module._Integrals, "log_density", flat)
+    error = error_for_normal_noise(monkeypatch, "ab")
+    dies("loo: effects with another prior", error, above=1e-3)
+
+
+@pytest.mark.mutant
+def test_effects_that_do_not_move_are_noticed(monkeypatch, dies):
+    def at_the_center(self, u):
+        return given(self, 0.0 * u + self._center)
+
+    given = module._Integrals._given
+    monkeypatch.setattr(module._Integrals, "_given", at_the_center)
+    error = error_for_normal_noise(monkeypatch, "ab")
+    dies("loo: effects that do not move", error, above=1e-3)
