@@ -102,6 +102,8 @@ class Marginal:
     rests : bool
         Early stopping, for a step that moves all variables: once tuning has nothing left to learn,
         its remaining draws repeat the current state.
+    climbs : bool
+        Whether tuning begins with a climb to the mode of theta.
     """
 
     explore: WarmSearch
@@ -117,6 +119,7 @@ class Marginal:
     latent: CurvatureHMC | None = None
     predicts: bool = True
     rests: bool = False
+    climbs: bool = True
 
     @property
     def stats(self) -> tuple[str, ...]:
@@ -191,7 +194,7 @@ class Marginal:
         N = self.n_importance or DRAWS_MEASURED
         # Exploration does not need f, but other steps and the move of f do.
         draws_f = not self.rests or explored % NOISE_PERIOD == 0
-        if explored == 0:
+        if explored == 0 and self.climbs:
             state = self._climb(state, tuning, search)
         state, tuning, stats = self._approximately(rng, state, tuning, N, draws_f, tune=True)
         tuning = self._learn(rng, state, tuning, search)

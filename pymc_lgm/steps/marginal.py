@@ -92,6 +92,7 @@ class Marginal(LatentGaussianStep):
             antithetic=self.plan.antithetic,
             defensive=self.plan.defensive,
             rests=self.plan.is_alone,
+            climbs=self.plan.climbs,
         )
         return [self.element]
 

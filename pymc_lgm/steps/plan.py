@@ -74,6 +74,9 @@ class Facts:
         Whether observation-level random effects are integrated out of the likelihood.
     is_alone : bool
         Whether no other step moves what the densities depend on.
+    climbs : bool
+        Whether theta may climb to its mode before tuning. Not if another step moves continuous
+        variables: given their start theta may have no mode, as a scale has none given effects of 0.
     """
 
     latents: tuple[str, ...]
@@ -95,6 +98,7 @@ class Facts:
     has_evidence_gradient: bool = True
     has_prior_gradient: bool = True
     is_alone: bool = True
+    climbs: bool = True
 
     @classmethod
     def of(cls, model: LatentGaussianModel) -> Facts:
@@ -123,6 +127,7 @@ class Facts:
             has_evidence_gradient=model.has_evidence_gradient,
             has_prior_gradient=model.has_prior_gradient,
             is_alone=not model.other_names,
+            climbs=not any(v.dtype.startswith("float") for v in model.graphs.others.values()),
         )
 
 
@@ -285,6 +290,8 @@ class Plan:
     is_alone : bool
         Whether no other step moves what the densities depend on. If so, f need not be drawn in each
         draw of tuning, and tuning may stop early.
+    climbs : bool
+        Whether tuning begins with a climb to the mode of theta.
     cost : tuple of float
         A rough estimate of the least and the most O(n³) operations per draw after tuning, on
         average over draws. It is up to four times as large if jumps on an emulator are often
@@ -318,6 +325,7 @@ class Plan:
     algebra: str
     joins: bool
     is_alone: bool
+    climbs: bool = True
     approximation: str | None = None
     sites: str | None = None
     skewness: str | None = None
@@ -423,6 +431,7 @@ def plan(facts: Facts, options: Options) -> Plan:
         "algebra": facts.algebra,
         "joins": facts.coupled is not None,
         "is_alone": facts.is_alone,
+        "climbs": facts.climbs,
     }
     why = {"integrated": _why_integrated(facts)}
     if options.sampler == "ExactMarginal":
@@ -654,7 +663,7 @@ def _theta_move(facts: Facts, options: Options) -> Chosen:
     if move == "emulator":
         other = "nuts" if slope else "metropolis"
         warmup = "metropolis" if p <= FEW_THETAS else other
-        if not slope and p <= MOST_COMPONENTS and options.scale is None:
+        if not slope and facts.climbs and p <= MOST_COMPONENTS and options.scale is None:
             warmup = "survey"
     if options.scale is not None and p and "metropolis" not in str((move, warmup)):
         raise ValueError(
