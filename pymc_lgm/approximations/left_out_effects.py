@@ -108,16 +108,10 @@ class OwnElements:
         owner = _common(layout.columns, of_row[layout.row_of], layout.N)
         owner[(layout.C != 0.0).any(axis=1) | (layout.U != 0.0).any(axis=1)] = SEVERAL
         _spread(owner, layout.rows_of_Q, layout.columns_of_Q)
-        mine = np.flatnonzero(owner >= 0)
-        sizes = np.bincount(owner[mine], minlength=count)
+        sizes = np.bincount(owner[owner >= 0], minlength=count)
         if not (sizes.min() >= 1 and sizes.max() <= max(PER_AXIS)):
             return None
-        mine = mine[np.argsort(owner[mine], kind="stable")]
-        place = np.arange(mine.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        at, slot = np.full((count, sizes.max()), -1), np.full(layout.N, -1)
-        at[owner[mine], place] = mine
-        slot[mine] = owner[mine] * sizes.max() + place
-        return cls(layout, at, slot)
+        return cls(layout, *_numbered(owner))
 
 
 def _common(place: Index, label: Index, size: int) -> Index:
@@ -365,67 +359,81 @@ class LocalLines:
         row = reads[which]
         if layout.B is not None or (row < 0).any():
             return None
-        pairs = csr_array(
-            (np.ones(layout.rows_of_Q.size), (layout.rows_of_Q, layout.columns_of_Q)),
-            shape=(layout.N, layout.N),
-        )
-        _, label = connected_components(pairs, directed=False)
-        sizes = np.bincount(label)
-        is_held = (layout.C != 0.0).any(axis=1) | (layout.U != 0.0).any(axis=1)
-        is_small = sizes <= LARGEST
-        is_small[label[is_held]] = False
-        of_number = label[layout.columns]
-        at = np.flatnonzero(is_small[of_number])
-        count = np.bincount(of_number[at], minlength=sizes.size)  # numbers of A in a block
-        # The numbers of a row, those of the least read block first.
-        order = np.lexsort((of_number[at], count[of_number[at]], layout.row_of[at]))
-        rows, first = np.unique(layout.row_of[at][order], return_index=True)
-        of_row = np.full(layout.E, -1)
-        of_row[rows] = of_number[at][order][first]
-        label_of_line = of_row[row]
-        if (label_of_line < 0).any() or count[label_of_line].sum() > CELLS:
+        of_row, size = _least_read_blocks(layout)
+        label = of_row[row]
+        if (label < 0).any() or size[label].sum() > CELLS:
             return None
-        kept, block = np.unique(label_of_line, return_inverse=True)
-        new = np.full(sizes.size, -1)
+        kept, block = np.unique(label, return_inverse=True)
+        new = np.full(layout.N, -1)
         new[kept] = np.arange(kept.size)
-        inside = np.flatnonzero(new[label] >= 0)
-        inside = inside[np.argsort(new[label[inside]], kind="stable")]
-        width = np.bincount(new[label[inside]])
-        place = np.arange(inside.size) - np.repeat(np.cumsum(width) - width, width)
-        elements, slot = np.full((kept.size, width.max()), -1), np.full(layout.N, -1)
-        elements[new[label[inside]], place] = inside
-        slot[inside] = new[label[inside]] * width.max() + place
-        numbers = np.flatnonzero(slot[layout.columns] >= 0)
-        of_block = slot[layout.columns[numbers]] // width.max()
-        ones = np.ones(numbers.size)
-        seen = csr_array((ones, (of_block, layout.row_of[numbers])), (kept.size, layout.E))
+        elements, slot = _numbered(new[_blocks_of(layout)])
+        inside = slot[layout.columns] >= 0
+        number = np.flatnonzero(inside)
+        of_number = slot[layout.columns[number]] // elements.shape[1]
+        # Rows of A, and observations, that read each block.
+        seen = _ones(of_number, layout.row_of[number], (kept.size, layout.E))
         readers = np.flatnonzero(reads >= 0)
-        reading = csr_array(
-            (np.ones(readers.size), (reads[readers], readers)), (layout.E, reads.size)
-        )
-        lines = csr_array((np.ones(row.size), (np.arange(row.size), block)))
-        itself = csr_array(
-            (np.ones(row.size), (np.arange(row.size), which)), (row.size, reads.size)
-        )
-        others = csr_array((lines @ seen @ reading > 0.0).astype(np.float64) - itself)
+        reading = _ones(reads[readers], readers, (layout.E, reads.size))
+        lines = np.arange(row.size)
+        of_lines = _ones(lines, block, (row.size, kept.size))
+        itself = _ones(lines, which, (row.size, reads.size))
+        others = csr_array((of_lines @ seen @ reading > 0.0).astype(np.float64) - itself)
         others.eliminate_zeros()  # a density may be infinite
-        in_block = csr_array((np.ones(numbers.size), (of_block, np.arange(numbers.size))))
-        pairs_of = (lines @ in_block).tocoo()
+        pairs = (
+            of_lines @ _ones(of_number, np.arange(number.size), (kept.size, number.size))
+        ).tocoo()
         batches = _apart(seen, block)
         if 2 * len(batches) > row.size:
             return None
-        return cls(
-            layout,
-            which,
-            row,
-            block,
-            elements,
-            slot,
-            others,
-            numbers[pairs_of.col],
-            pairs_of.row.astype(np.intp),
-            batches,
-        )
+        pairs_of = number[pairs.col], pairs.row.astype(np.intp)
+        return cls(layout, which, row, block, elements, slot, others, *pairs_of, batches)
+
+
+def _ones(rows: Index, columns: Index, shape: tuple[int, int]) -> csr_array:
+    """A sparse matrix of ones at these places."""
+    return csr_array((np.ones(rows.size), (rows, columns)), shape=shape)
+
+
+def _blocks_of(layout: Layout) -> Index:
+    """The block of each element of x: elements that Q joins have one label."""
+    joined = _ones(layout.rows_of_Q, layout.columns_of_Q, (layout.N, layout.N))
+    _, label = connected_components(joined, directed=False)
+    return label.astype(np.intp)
+
+
+def _least_read_blocks(layout: Layout) -> tuple[Index, Index]:
+    """The small block of each row of A with the fewest numbers of A, or −1; and all their numbers.
+
+    An element that is constrained, or updated with others, is in no small block.
+    """
+    label = _blocks_of(layout)
+    sizes = np.bincount(label)
+    is_small = sizes <= LARGEST
+    is_small[label[(layout.C != 0.0).any(axis=1) | (layout.U != 0.0).any(axis=1)]] = False
+    of_number = label[layout.columns]
+    at = np.flatnonzero(is_small[of_number])
+    count = np.bincount(of_number[at], minlength=sizes.size)
+    # The numbers of a row, those of the least read block first.
+    order = np.lexsort((of_number[at], count[of_number[at]], layout.row_of[at]))
+    rows, first = np.unique(layout.row_of[at][order], return_index=True)
+    of_row = np.full(layout.E, -1)
+    of_row[rows] = of_number[at][order][first]
+    return of_row, count
+
+
+def _numbered(block: Index) -> tuple[Index, Index]:
+    """The elements of each block, padded with −1, and the place of each element there or −1.
+
+    ``block`` has the block of each element of x, or a negative number.
+    """
+    inside = np.flatnonzero(block >= 0)
+    inside = inside[np.argsort(block[inside], kind="stable")]
+    width = np.bincount(block[inside])
+    place = np.arange(inside.size) - np.repeat(np.cumsum(width) - width, width)
+    elements, slot = np.full((width.size, width.max()), -1), np.full(block.size, -1)
+    elements[block[inside], place] = inside
+    slot[inside] = block[inside] * width.max() + place
+    return elements, slot
 
 
 def _apart(seen: csr_array, block: Index) -> list[Index]:
