@@ -370,33 +370,44 @@ def test_exact_for_a_gaussian_likelihood(approximation):
     assert e.log_evidence() != e.log_evidence({"sigma": 0.5})
 
 
-@pytest.mark.parametrize("approximation", ["laplace", "ep"])
-def test_observations_that_depend_on_theta_alone_are_data(approximation):
-    """A type-II fit needs them as much as those that depend on f."""
-    K, y, z = (
-        np.exp(-0.3 * np.abs(np.subtract.outer(range(4), range(4)))),
-        [0.3, -0.2, 1.2, 2.0],
-        2.5,
-    )
+def beside_theta():
+    """y depends on f and z on theta alone, with the exact log p(y, z | s)."""
+    K = np.exp(-0.3 * np.abs(np.subtract.outer(range(4), range(4))))
+    y = [0.3, -0.2, 1.2, 2.0]
     with pm.Model() as model:
         s = pm.HalfNormal("s", 1.0)
         f = pm.MvNormal("f", np.zeros(4), s**2 * K)
         pm.Normal("y", f, 0.5, observed=y)
-        pm.Normal("z", s, 0.2, observed=z)
+        pm.Normal("z", s, 0.2, observed=2.5)
         pm.Potential("of the prior", -3.0 * s)
-    found = getattr(lgm, approximation)(model)
 
     def exact(s):
         law = stats.multivariate_normal(np.zeros(4), s**2 * K + 0.25 * np.eye(4))
-        return law.logpdf(y) + stats.norm(s, 0.2).logpdf(z)
+        return law.logpdf(y) + stats.norm(s, 0.2).logpdf(2.5)
 
+    return model, exact
+
+
+@pytest.mark.parametrize("approximation", ["laplace", "ep"])
+def test_observations_that_depend_on_theta_alone_are_data(approximation):
+    """A type-II fit needs them as much as those that depend on f."""
+    model, exact = beside_theta()
+    found = getattr(lgm, approximation)(model)
     assert found.log_evidence({"s": 1.5}) == pytest.approx(exact(1.5), abs=1e-6)
     fit, grid = found.fit(prior=False), np.linspace(2.0, 3.0, 1001)
-    assert fit.log_evidence == pytest.approx(max(map(exact, grid)), abs=1e-5)
-    assert fit.point["s"] == pytest.approx(grid[np.argmax([*map(exact, grid)])], abs=2e-3)
+    values = [exact(s) for s in grid]
+    assert fit.log_evidence == pytest.approx(max(values), abs=1e-5)
+    assert fit.point["s"] == pytest.approx(grid[np.argmax(values)], abs=2e-3)
     with_prior = exact(2.0) + stats.halfnorm.logpdf(2.0) - 6.0 + np.log(2.0)
-    theta = np.log([2.0])
-    assert found._value(theta, prior=True) == pytest.approx(with_prior, abs=1e-6)
+    assert found._value(np.log([2.0]), prior=True) == pytest.approx(with_prior, abs=1e-6)
+
+
+@pytest.mark.mutant
+def test_an_evidence_without_observations_of_theta_is_noticed(monkeypatch, dies):
+    monkeypatch.setattr(evidence.Evidence, "_of_data", lambda self, q, theta: q.log_evidence)
+    model, exact = beside_theta()
+    error = abs(lgm.laplace(model).log_evidence({"s": 1.5}) - exact(1.5))
+    dies("evidence: without observations of theta alone", error, above=1e-3)
 
 
 @cache

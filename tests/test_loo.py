@@ -688,6 +688,11 @@ def test_says_what_cannot_be_left_out():
         y = pm.Normal("y", f, 1.0, observed=[0.0, 1.0])
         pm.Normal("z", 2.0 * y, 0.5, observed=[0.0, 2.0])
     refused(r"y is left out, but \['z'\] depend on it", model=read_on, var_name="y")
+    with pm.Model() as summed:
+        f = pm.MvNormal("f", mu=np.zeros(3), cov=np.eye(3))
+        pm.Poisson("y", pm.math.exp(f), observed=[0, 2, 1])
+        pm.Potential("p", -(f**2).sum())
+    refused(r"p is one number, a sum over.*without \.sum\(\)", model=summed)
     with pm.Model() as in_a_potential:
         y = pm.Normal("y", pm.MvNormal("f", mu=np.zeros(2), cov=np.eye(2)), observed=[0.0, 1.0])
         pm.Potential("p", -(pm.HalfNormal("s") * y.sum()))

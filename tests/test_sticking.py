@@ -178,22 +178,36 @@ def test_a_start_that_is_good_enough_stays():
     assert climb(target, 60) is target.state
 
 
-@pytest.mark.parametrize("beside", ["effects", "indicators"])
-def test_theta_does_not_climb_given_effects_of_zero(beside):
-    """Their scale has no mode there: it fell to 4e-28, and NUTS moved nothing after that."""
+def beside(what, climbs=None):
+    """A step for w and s beside one for effects or indicators, and log s after three draws."""
     with pm.Model() as model:
         s = pm.HalfNormal("s", 1.0)
         w = pm.Normal("w", 0.0, 1.0, shape=6)
-        u = pm.Normal("u", 0.0, s, shape=6) if beside == "effects" else s * pm.Bernoulli("k", 0.5)
+        u = pm.Normal("u", 0.0, s, shape=6) if what == "effects" else s * pm.Bernoulli("k", 0.5)
         pm.Poisson("y", pm.math.exp(w + u), observed=[2, 0, 3, 5, 1, 2])
-        step = lgm.PseudoMarginal([w, s], compile_kwargs=QUICK)
-    assert step.plan.climbs == (beside == "indicators")
-    assert step.element.climbs == step.plan.climbs
-    assert step.plan.warmup_move != "survey" or step.plan.climbs
+        step = lgm.PseudoMarginal([w, s], compile_kwargs=QUICK, rng=1)
+    if climbs is not None:
+        step.elements = [replace(step.element, climbs=climbs)]
     point = model.initial_point()
     for _ in range(3):
         point, _ = step.step(point)
-    assert point["s_log__"] > -5.0
+    return step, float(point["s_log__"])
+
+
+@pytest.mark.parametrize("what", ["effects", "indicators"])
+def test_theta_does_not_climb_given_effects_of_zero(what):
+    """Their scale has no mode there: it fell to 4e-28, and NUTS moved nothing after that."""
+    step, log_s = beside(what)
+    assert step.plan.climbs == (what == "indicators")
+    assert step.element.climbs == step.plan.climbs
+    assert step.plan.warmup_move != "survey" or step.plan.climbs
+    assert log_s > -5.0
+
+
+@pytest.mark.mutant
+def test_a_climb_given_effects_of_zero_is_noticed(dies):
+    _, log_s = beside("effects", climbs=True)
+    dies("climb: given effects of zero", -log_s, above=5.0)
 
 
 class Level:

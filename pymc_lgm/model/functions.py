@@ -361,6 +361,13 @@ class ModelFunctions:
             return np.zeros(self.n, dtype=bool)
         return self._reads.elements.counts == 0
 
+    @property
+    def element_counts(self) -> NDArray[np.intp]:
+        """The number of f_i that each of ``likelihood.elements`` reads."""
+        if self._reads is None:
+            return np.ones(self.n, dtype=np.intp)
+        return self._reads.elements.counts
+
     @cached_property
     def generic_theta(self) -> Array:
         """A theta (p,) near the initial one, at which structure shows.

@@ -133,9 +133,17 @@ def _observations(
             f"{name} has {sizes[name]} joint densities of its {size} values, as the rows of a "
             f"pm.MvNormal have. This is for densities of single values, p(y_k | f_i). {instead}"
         )
+    if sites is None and lgm.coupled is None:
+        names = np.repeat(list(sizes), list(sizes.values()))
+        summed = names[lgm.element_counts > 1][0]
+        raise ValueError(
+            f"{summed} is one number, a sum over several elements of {lgm.latent!r}. This is for "
+            "densities that read one element each, p(y_k | f_i): write the terms of the sum as a "
+            f"vector, without .sum(). {instead}"
+        )
     if sites is None:
         raise ValueError(
-            f"{lgm.coupled or name} reads several elements of {lgm.latent!r} together. This is "
+            f"{lgm.coupled} reads several elements of {lgm.latent!r} together. This is "
             "for densities that read one element each, p(y_k | f_i)."
             + (
                 f" If they do so once {' and '.join(numbers)} is known, write theta={numbers!r}."
