@@ -7,6 +7,7 @@ from typing import Any
 
 import arviz as az
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytensor.tensor as pt
 import xarray as xr
@@ -326,6 +327,13 @@ def _labels(source: _OfLatent | _OfNormal, groups: ArrayLike | None) -> tuple[An
         raise ValueError(
             f"groups has shape {given.shape}, and {source.name} has shape {source.observed.shape}. "
             "Write a label for each observation."
+        )
+    # As objects: an array of strings would have a label 'nan'.
+    each = np.asarray(groups, dtype=object).ravel()
+    if (missing := np.flatnonzero(pd.isna(each))).size:
+        raise ValueError(
+            f"groups has no label for observation {missing[0]} ({each[missing[0]]}). Write "
+            "one for each: one of its own leaves an observation out alone."
         )
     labels, group = np.unique(given.ravel(), return_inverse=True)
     if labels.size == 1:

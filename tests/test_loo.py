@@ -426,6 +426,11 @@ def test_schools_are_left_out_as_gaussian_algebra_says():
         lgm.loo(idata, model, groups=school[:4], progressbar=False)
     with pytest.raises(ValueError, match="none is left to predict it from"):
         lgm.loo(idata, model, groups=np.zeros(8), progressbar=False)
+    for none in (np.nan, None):
+        with pytest.raises(ValueError, match=rf"no label for observation 1 \({none}\)"):
+            lgm.loo(idata, model, groups=[*"a", none, *"bbccdd"], progressbar=False)
+        with pytest.raises(ValueError, match="no label for observation 7"):
+            lgm.loo(idata, model, groups=np.array([*range(7), none], float), progressbar=False)
 
 
 # Against refits: p(y_-k) by quadrature over theta, f by importance sampling
