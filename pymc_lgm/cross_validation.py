@@ -291,7 +291,7 @@ def _left_out(
     points = Points(model, draws)
     where = list(np.ndindex(posterior.sizes["chain"], posterior.sizes["draw"]))
     found = np.empty((3, len(where), source.observed.size if group is None else labels.size))
-    with few_threads(source.n), np.errstate(all="ignore"):
+    with few_threads(source.dense_rows), np.errstate(all="ignore"):
         for s, i in enumerate(track(where, "Leaving one out ...", disable=not progressbar)):
             natural = {v: draws[i] for v, draws in points.natural.items()}
             if group is None:
@@ -458,8 +458,8 @@ class _OfLatent:
     name : str
     observed : ndarray
         Its values.
-    n : int
-        Elements of f.
+    dense_rows : int
+        As in `Form`.
     needed : list of variable
         Variables that the trace must have.
     """
@@ -473,7 +473,7 @@ class _OfLatent:
         compile_kwargs: dict[str, Any],
     ):
         _refuse(model, lgm)
-        self._lgm, self.n, self._y = lgm, lgm.n, y
+        self._lgm, self.dense_rows, self._y = lgm, lgm.form.dense_rows, y
         self._replicate = y.replication(seed, compile_kwargs)
         names = {*lgm.theta_names, *lgm.latents, *lgm.other_names}
         self.needed = [rv for rv in model.free_RVs if model.rvs_to_values[rv].name in names]
@@ -563,6 +563,7 @@ class _OfNormal:
 
     def __init__(self, model: pm.Model, lgm: LatentGaussianModel, rv: Any):
         self._lgm, self.n, self.name = lgm, lgm.n, str(rv.name)
+        self.dense_rows = lgm.form.dense_rows
         names = {*lgm.theta_names, *lgm.other_names}
         self.needed = [v for v in model.free_RVs if model.rvs_to_values[v].name in names]
         self.observed = np.asarray(extract_obs_data(model.rvs_to_values[rv]), dtype=np.float64)

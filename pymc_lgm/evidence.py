@@ -121,7 +121,7 @@ class Evidence:
             NaN if the mean, the covariance or the likelihood is NaN, or if q(f) was not found.
         """
         theta = self._scale.theta_of(point or {})
-        with few_threads(self.lgm.n):
+        with few_threads(self.lgm.form.dense_rows):
             return self._value(theta, prior=False)
 
     def surface(self, grid: Mapping[str, ArrayLike], at: Point | None = None) -> xr.DataArray:
@@ -175,7 +175,7 @@ class Evidence:
             raise ValueError(
                 "The model has no hyper-parameters to fit. Write log_evidence() for its evidence."
             )
-        with few_threads(self.lgm.n):
+        with few_threads(self.lgm.form.dense_rows):
             return self._fit(begin, prior, options)
 
     def _fit(self, begin: Array, prior: bool, options: dict[str, Any]) -> Fit:

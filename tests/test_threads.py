@@ -1,7 +1,7 @@
 """BLAS has one thread while small matrices are worked on, in every process, and only then."""
 
+import importlib
 import multiprocessing
-import sys
 
 import arviz as az
 import cloudpickle
@@ -163,7 +163,7 @@ def test_a_draw_of_a_large_f_has_what_was_granted(two, monkeypatch):
 @pytest.mark.usefixtures("quick")
 def test_the_evidence_is_fitted_with_one_thread(two, monkeypatch):
     seen = []
-    module = sys.modules["pymc_lgm.evidence"]
+    module = importlib.import_module("pymc_lgm.evidence")
     find_mode = module.find_mode
 
     def watch(*args, **kwargs):
@@ -186,7 +186,7 @@ def test_the_evidence_is_fitted_with_one_thread(two, monkeypatch):
 @pytest.mark.usefixtures("quick")
 def test_prediction_has_one_thread(two, monkeypatch):
     seen = []
-    module = sys.modules["pymc_lgm.conditionals"]
+    module = importlib.import_module("pymc_lgm.conditionals")
 
     def watch(K):
         seen.append(blas_threads())
@@ -227,3 +227,19 @@ def test_draws_do_not_depend_on_the_number_of_threads():
     one, two = chain(1), chain(2)
     for name, value in one.items():
         np.testing.assert_array_equal(value, two[name])
+
+
+def test_a_long_sparse_vector_has_one_thread(two, monkeypatch):
+    """What counts is the size of the matrices that BLAS factorizes, not that of f."""
+    monkeypatch.setattr(threads, "ROWS_WORTH_THREADS", 30)
+    seen = []
+    monkeypatch.setattr(
+        lgm.PseudoMarginal, "_step", lambda self, point: seen.append(blas_threads()) or (point, [])
+    )
+    with pm.Model() as model:
+        walk = pm.GaussianRandomWalk("walk", init_dist=pm.Normal.dist(), steps=39)
+        pm.Poisson("y", pm.math.exp(pm.Normal("b") + walk), observed=np.ones(40))
+        step = lgm.PseudoMarginal()
+    assert step.lgm.form.dense_rows < 30 < step.lgm.n
+    step.step(model.initial_point())
+    assert set(seen) == {1}

@@ -111,7 +111,7 @@ class LatentGaussianModel(ModelFunctions):
         self._source = model, reading
         self.start = point
         self.data_read = DataRead(reading, self.graphs.picking)
-        with few_threads(self.n):
+        with few_threads(self.form.dense_rows):
             start = self.theta_of(point)
             f = self.f_of(start, point)
             check_model(self, start, f, covariance=covariance)

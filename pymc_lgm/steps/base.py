@@ -133,7 +133,7 @@ class LatentGaussianStep(BlockedStep):
         options = {"initial_point": initial_point, "compile_kwargs": compile_kwargs}
         self.lgm = self._read(vars, model, all_but(model, theta), **options)
         # Compilation folds constants that BLAS computes, so it runs with few threads too.
-        with few_threads(self.lgm.n):
+        with few_threads(self.lgm.form.dense_rows):
             self.elements = tuple(self._sweep())
         types = samplers.statistics(self.elements) | dict.fromkeys(self.lgm.form.caveats, bool)
         self.stats_dtypes = [types]
@@ -170,7 +170,7 @@ class LatentGaussianStep(BlockedStep):
     def _audit_the_prior(self) -> None:
         """Compare the model's density with PyMC's at points drawn from the prior."""
         begin = {name: v.get_value() for name, v in self.lgm.graphs.others.items()}
-        with few_threads(self.lgm.n):
+        with few_threads(self.lgm.form.dense_rows):
             for point in self.lgm.audit.prior_points(0, PRIOR_AUDITS):
                 self.lgm.read(point)
                 self.lgm.audit(point, moments=True)
@@ -182,7 +182,7 @@ class LatentGaussianStep(BlockedStep):
             self._drawn = max(self._drawn, self.tune_length)
         if self._drawn in self._audited:
             is_first = self._drawn == self.tune_length
-            with few_threads(self.lgm.n):
+            with few_threads(self.lgm.form.dense_rows):
                 self.lgm.audit(point, moments=is_first, is_draw=self._drawn >= self.tune_length)
         self._drawn += 1
 
@@ -294,8 +294,8 @@ class LatentGaussianStep(BlockedStep):
         self._audited = _audited_draws(tune, draws)
 
     def step(self, point: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """Run the sweep once from a PyMC point; BLAS has one thread meanwhile if n is small."""
-        with few_threads(self.lgm.n):
+        """Run the sweep once from a PyMC point; BLAS has one thread if matrices are small."""
+        with few_threads(self.lgm.form.dense_rows):
             tally.without_prior = None
             try:
                 result = self._step(point)
@@ -371,7 +371,7 @@ class LatentGaussianStep(BlockedStep):
     @carried.setter
     def carried(self, carried: dict[str, Any]) -> None:
         self.lgm.read(carried["others"])
-        with few_threads(self.lgm.n):
+        with few_threads(self.lgm.form.dense_rows):
             self._state = None if carried["at"] is None else State.of(self.lgm, *carried["at"])
         self._latents = carried["latents"]
 

@@ -259,6 +259,11 @@ class Form:
     cuts: Mapping[Variable, Variable]
     theta_graphs: Sequence[Variable] = ()
 
+    @property
+    def dense_rows(self) -> int:
+        """Rows of the largest matrix that BLAS factorizes, by which it gets one thread or more."""
+        return self.n
+
     def __init__(self, setting: Setting):
         self.label = setting.label
 

@@ -284,6 +284,11 @@ class SumPredictor(Form):
         return _is_cheaper(N, E, sum(dense))
 
     @property
+    def dense_rows(self) -> int:
+        """Elements of the longest column of the factor, which bounds its dense blocks."""
+        return int(np.diff(self.layout.pattern.starts).max(initial=0))
+
+    @property
     def is_cheaper(self) -> bool:
         """Whether a factor of P costs less than one of a dense covariance of f.
 
