@@ -1,24 +1,32 @@
 """Leave-one-out cross-validation: Pareto k of plain weights and of those of `lgm.loo`.
 
     python benchmarks/leave_one_out.py [--quick] [--models counts ...]
+    python benchmarks/leave_one_out.py --groups
 
 "plain" are the weights 1 / p(y_k | f, theta) of ``az.loo``. "f_k alone" integrates over the one
 element of f that the observation reads, given all others. "line" is `lgm.loo`. The columns have the
 percentage of observations whose Pareto k is above 0.7, the expected log predictive density, and the
 seconds that `lgm.loo` took after sampling.
+
+With --groups, on models of sums.py with effects of groups: whole groups are left out, or single
+observations, each along a line of its own as for a process, "lines", and by the effects that each
+group has alone, "effects". Seconds include reading the model. Fewer than 200 draws have no k.
 """
 
 from __future__ import annotations
 
+import argparse
 import time
 import warnings
 
+from contextlib import ExitStack, nullcontext
 from types import SimpleNamespace
 from unittest.mock import patch
 
 import arviz as az
 import numpy as np
 import pymc as pm
+import sums
 
 from _results import Table, arguments
 
@@ -88,18 +96,60 @@ def alone(likelihood, prior):
 lgm_laplace = cross_validation.laplace
 
 
+OF_GROUPS = {"correlated_slopes": (60, 1, 1), "many_groups": (500, 5, 100)}
+"""Models of sums.py, their number of groups of ten, and ``thin`` for effects and for lines, which
+take seconds per draw for thousands of observations."""
+
+
+def by_lines() -> ExitStack:
+    """A context in which `lgm.loo` uses no effects of groups."""
+    stack = ExitStack()
+    for kind in (cross_validation.OwnElements, cross_validation.LocalLines):
+        stack.enter_context(patch.object(kind, "of", lambda *_: None))
+    return stack
+
+
+def groups(args: argparse.Namespace) -> None:
+    """Leave out groups, and single observations, in both ways."""
+    columns = {"model": "<17", "left out": "<12", "by": "<7", "draws": "", "elpd": ".1f"}
+    columns |= {"k > 0.7, %": ".1f", "largest k": ".2f", "CPU s": ".1f"}
+    table = Table(args, "", columns, keys=3, part="groups")
+    for name, (count, *thins) in OF_GROUPS.items():
+        with pm.Model():
+            sums.MODELS[name](np.random.default_rng(0))
+            step = lgm.PseudoMarginal()
+            idata = pm.sample(500, tune=500, chains=2, step=step, random_seed=1, progressbar=False)
+            label = np.repeat(np.arange(count), 10)
+            for left, given in (("groups", label), ("observations", None)):
+                for by, thin in zip(("effects", "lines"), thins, strict=True):
+                    with by_lines() if by == "lines" else nullcontext():
+                        start = time.process_time()
+                        tree = lgm.leave_one_out(idata, groups=given, thin=thin, progressbar=False)
+                        seconds = time.process_time() - start
+                    draws, cells = 1000 // thin, [None, None, None]
+                    if draws >= 200:
+                        found = az.loo(tree, pointwise=True)
+                        k = found.pareto_k
+                        cells = [found.elpd, 100 * float((k > 0.7).mean()), float(k.max())]
+                    table.row(name, left, by, draws, *cells, seconds)
+
+
 def main() -> None:
     parser = arguments(__doc__, quick="25 observations, short chains")
     parser.add_argument("--models", nargs="*", choices=MODELS, default=list(MODELS))
     parser.add_argument("--n", type=int, default=100)
     parser.add_argument("--draws", type=int, default=500)
+    parser.add_argument("--groups", action="store_true")
     args = parser.parse_args()
+    warnings.filterwarnings("ignore", message="Estimated shape parameter")
+    if args.groups:
+        groups(args)
+        return
     if args.quick:
         args.n, args.draws = 25, 50
     columns = {"model": "<6", "n": "", "plain, %": ".0f", "f_k alone, %": ".0f", "line, %": ".0f"}
     columns |= {"plain elpd": ".1f", "elpd": ".1f", "se": ".1f", "s": ".0f"}
     table = Table(args, "", columns, keys=2)
-    warnings.filterwarnings("ignore", message="Estimated shape parameter")
     for name in args.models:
         if table.has(name, args.n):
             continue

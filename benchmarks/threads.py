@@ -7,9 +7,10 @@ unset, 1 or 2. `--unlimited` switches `few_threads` off, as in earlier versions.
 
 "calls": milliseconds of `dpotrf`, of `dpotri` and of a product with 64 columns, with one thread and
 with two; `few_threads` has no say in them. "draws": one chain of the default on the model of the
-README with n bins, from the second draw on, half of it tuning. "readme": seconds that `pm.sample`
-takes for the chains of the README's example, in one process, and in two at a time that are forked,
-spawned, or forked from a server.
+README with n bins, from the second draw on, half of it tuning. "sum": the same on "everything" of
+sums.py, whose f has 1284 elements, and whose factor a dense block of 234 rows. "readme": seconds
+that `pm.sample` takes for the chains of the README's example, in one process, and in two at a time
+that are forked, spawned, or forked from a server.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
+import sums
 import threadpoolctl
 
 from _results import Table, arguments
@@ -35,7 +37,7 @@ import pymc_lgm as lgm
 
 from pymc_lgm import threads
 
-TABLES = ("calls", "draws", "readme")
+TABLES = ("calls", "draws", "sum", "readme")
 SETTINGS = (None, 1, 2)
 MODES: dict[str, dict[str, Any]] = {
     "cores=1": {"cores": 1},
@@ -95,8 +97,19 @@ def kernels(n: int, budget: float) -> list[list[float]]:
 
 
 def chain(n: int, draws: int) -> tuple[float, int]:
+    """Seconds and number of draws of one chain on the README's model."""
+    return timed(coal_mining(n), draws)
+
+
+def everything(draws: int) -> tuple[float, int]:
+    """The same on a sum of a process, a series, effects and coefficients."""
+    with pm.Model() as model:
+        sums.everything(np.random.default_rng(0))
+    return timed(model, draws)
+
+
+def timed(model: pm.Model, draws: int) -> tuple[float, int]:
     """Seconds and number of draws of one chain after its first draw, half of them tuning."""
-    model = coal_mining(n)
     step = lgm.PseudoMarginal(model=model)
     step.setup_chain(np.random.default_rng(1), draws, draws)
     point, _ = step.step(model.initial_point())
@@ -116,6 +129,9 @@ def readme(mode: str, draws: int) -> tuple[float, int]:
             draws, tune=tune, chains=4, random_seed=1, progressbar=False, quiet=True, **MODES[mode]
         )
     return float(idata["posterior"].attrs["sampling_time"]), 4 * (draws + tune)
+
+
+JOBS = {"kernels": kernels, "chain": chain, "everything": everything, "readme": readme}
 
 
 def in_a_process(job: str, *arguments: Any, omp: int | None = None, unlimited: bool = False) -> Any:
@@ -165,7 +181,7 @@ def main() -> None:
     args = parser.parse_args()
     if args.job:
         job, *given = args.job
-        print(json.dumps({"kernels": kernels, "chain": chain, "readme": readme}[job](*given)))
+        print(json.dumps(JOBS[job](*given)))
         return
     budget, work = 2.0, 100_000
     if args.quick:
@@ -181,6 +197,8 @@ def main() -> None:
     if "draws" in args.only:
         rows = {f"n = {n}": ("chain", n, max(15, work // n)) for n in args.n}
         chains(args, "draws", rows)
+    if "sum" in args.only:
+        chains(args, "sum", {"everything": ("everything", max(15, args.draws // 7))})
     if "readme" in args.only:
         rows = {mode: ("readme", mode, args.draws) for mode in args.modes}
         chains(args, "readme", rows)

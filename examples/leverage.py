@@ -48,7 +48,7 @@ with pm.Model() as model:
     shock = (x[1:] - phi * x[:-1]) / sigma
     pm.Normal("return", rho * sd * shock, sd * pm.math.sqrt(1 - rho**2), observed=returns)
     idata = pm.sample(
-        600, tune=400, chains=2, cores=2, step=lgm.PseudoMarginal(), random_seed=1,
+        1500, tune=500, chains=2, cores=2, step=lgm.PseudoMarginal(), random_seed=1,
         progressbar=False,
     )  # fmt: skip
 print(az.summary(idata, var_names=["level", "phi", "sigma", "rho"]))

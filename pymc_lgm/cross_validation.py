@@ -586,7 +586,7 @@ class _OfNormal:
         return density, self.observed - away + noise, nothing
 
     def integrates_effects_of(self, group: Any) -> bool:
-        """Whether nothing else would be better for these groups: always."""
+        """Whether f is integrated out of the density of a group: all of it is."""
         return True
 
     def without_groups(self, point: Point, group: Any) -> tuple[Array, Array]:

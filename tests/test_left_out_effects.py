@@ -74,20 +74,27 @@ def test_they_are_integrated_out_exactly(monkeypatch, names):
     assert error_for_normal_noise(monkeypatch, names) < 1e-6
 
 
-def test_counts_are_integrated_as_on_a_fine_grid():
+def counts(names="ab"):
     with pm.Model() as model:
         level = pm.Normal("level")
-        pm.Poisson("y", pm.math.exp(level + effects()), observed=COUNTS)
+        pm.Poisson("y", pm.math.exp(level + effects(names)), observed=COUNTS)
+    return model
+
+
+def on_a_grid(level):
+    """Log densities of all counts, and of the effects, at the points of a grid of them."""
+    a, b = np.linspace(-6, 6, 241)[:, None, None], np.linspace(-4, 4, 161)[:, None]
+    ell = poisson.logpmf(COUNTS, np.exp(level + a + b * X))
+    return ell, (norm.logpdf(a, scale=0.9) + norm.logpdf(b, scale=0.6))[..., 0]
+
+
+def test_counts_are_integrated_as_on_a_fine_grid():
+    model = counts()
     idata = faked(model)
     found = left_out(model, idata)[0, 0]
-    a, b = np.linspace(-6, 6, 241)[:, None, None], np.linspace(-4, 4, 161)[:, None]
-    eta = float(idata["posterior"]["level"].values[0, 0]) + a + b * X
-    ell = poisson.logpmf(COUNTS, np.exp(eta))
-    prior = norm.logpdf(a, scale=0.9) + norm.logpdf(b, scale=0.6)
-    cell = 0.05 * 0.05
-    exact = [
-        logsumexp(ell[..., g == G].sum(axis=-1) + prior[..., 0]) + np.log(cell) for g in range(3)
-    ]
+    ell, prior = on_a_grid(float(idata["posterior"]["level"].values[0, 0]))
+    terms = [ell[..., g == G].sum(axis=-1) + prior for g in range(3)]
+    exact = [logsumexp(each) + np.log(0.05**2) for each in terms]  # cells of 0.05 by 0.05
     np.testing.assert_allclose(found, exact, atol=2e-4)
 
 
@@ -130,15 +137,19 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_they_are_read_by_one_group_and_independent_of_all_else(name):
-    make, d = MODELS[name]
+def patterns(make):
+    """The layout of a sum, the element of eta that each observation reads, and which are y's."""
     with pm.Model() as model:
         pm.Poisson("y", pm.math.exp(pm.Normal("level") + make()), observed=COUNTS)
     read = lgm.model.LatentGaussianModel.from_pymc(model, integrates=False, as_sum=True)
-    layout = read.form.layout
-    which = np.flatnonzero(np.arange(read.element_sites.size) >= read.element_sites.size - G.size)
-    found = OwnElements.of(layout, read.element_sites - layout.N, which, G)
+    layout, reads = read.form.layout, read.element_sites - read.form.layout.N
+    return layout, reads, np.arange(reads.size - G.size, reads.size)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_they_are_read_by_one_group_and_independent_of_all_else(name):
+    make, d = MODELS[name]
+    found = OwnElements.of(*patterns(make), G)
     assert (None if found is None else found.at.shape[1]) == d
 
 
@@ -165,14 +176,39 @@ def test_an_observation_is_left_out_along_the_effect_of_its_group(monkeypatch):
     assert error_of_lines(monkeypatch, "a") < 2e-4
 
 
+def test_a_count_is_left_out_as_on_a_fine_grid(monkeypatch):
+    monkeypatch.setattr(module, "SHARE", 0.0)
+    monkeypatch.setattr("pymc_lgm.model.forms.sum._is_cheaper", lambda *sizes: True)
+    model = counts("a")
+    idata = faked(model)
+    found = left_out(model, idata, None)[0, 0]
+    a = np.linspace(-6, 6, 2401)
+    eta = float(idata["posterior"]["level"].values[0, 0]) + a[:, None]
+    ell, prior = poisson.logpmf(COUNTS, np.exp(eta)), norm.logpdf(a, scale=0.9)[:, None]
+    whole = np.stack([ell[:, g == G].sum(axis=1) for g in G], axis=1) + prior
+    np.testing.assert_allclose(found, logsumexp(whole, 0) - logsumexp(whole - ell, 0), atol=2e-4)
+
+
+def test_replicated_data_are_those_without_the_observation(monkeypatch):
+    monkeypatch.setattr(module, "SHARE", 0.0)
+    monkeypatch.setattr("pymc_lgm.model.forms.sum._is_cheaper", lambda *sizes: True)
+    draws = 300
+    once = faked(normal("a"), 1)["posterior"].to_dataset()
+    many = {k: np.repeat(v.values, draws, axis=1) for k, v in once.items()}
+    idata = az.from_dict({"posterior": many})
+    tree = lgm.leave_one_out(idata, normal("a"), random_seed=1, progressbar=False)
+    y = tree["posterior_predictive"]["y"].values[0]
+    level, sd = (float(once[name].values[0, 0]) for name in ("level", "sd"))
+    P = np.linalg.inv(covariance("a") + sd**2 * np.eye(G.size))
+    mean, scale = Y - P @ (Y - level) / P.diagonal(), P.diagonal() ** -0.5
+    assert np.abs((y.mean(axis=0) - mean) / scale).max() < 5.0 / np.sqrt(draws)
+    assert np.abs(y.std(axis=0) / scale - 1.0).max() < 5.0 / np.sqrt(2.0 * draws)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_lines_share_rows_if_no_observation_reads_two_of_them(name):
     make, _ = MODELS[name]
-    with pm.Model() as model:
-        pm.Poisson("y", pm.math.exp(pm.Normal("level") + make()), observed=COUNTS)
-    read = lgm.model.LatentGaussianModel.from_pymc(model, integrates=False, as_sum=True)
-    layout, reads = read.form.layout, read.element_sites - read.form.layout.N
-    which = np.arange(reads.size - G.size, reads.size)
+    layout, reads, which = patterns(make)
     local = LocalLines.of(layout, reads, which)
     assert (local is None) == (name in ("a sum of zero", "a walk", "shared"))
     if local is None:

@@ -5,9 +5,9 @@ others. If they are independent of the rest r of x given theta, they enter nothi
 
     p(y_g | y_-g, r, theta) = p(y_g | r, theta) = ∫ p(y_g | x_g, r) N(x_g; m_g, Q_g⁻¹) dx_g.
 
-It is an integral over the one to three elements of x_g, by a product of Gauss-Hermite rules. The
-groups have no observation in common, so that a row of f has a node of every group: a draw takes a
-few hundred evaluations of the likelihood, however many groups there are. The line of
+It is an integral over the one to three elements of x_g, by a product of Gauss-Hermite rules. No
+observation is in two groups. So one row of f can have a node of every group, and a draw takes a few
+hundred evaluations of the likelihood for any number of groups. The line of
 `pymc_lgm.approximations.left_out` takes more than a hundred for each group, and integrates over one
 direction only.
 

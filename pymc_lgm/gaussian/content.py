@@ -1,7 +1,7 @@
 """Objects that are equal if their arrays are equal.
 
-Operations that hold equal objects are equal, too. PyTensor finds a compiled model in its cache by a
-hash of these operations.
+Two operations are equal if the objects in them are. PyTensor finds a compiled model in its cache by
+a hash of these operations.
 """
 
 from __future__ import annotations

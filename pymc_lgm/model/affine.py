@@ -151,7 +151,7 @@ def _elementwise_path(v: Variable, affine: dict[Variable, set[Variable]]) -> lis
 
 
 def _before_broadcasting(path: Sequence[Variable]) -> Variable:
-    """The vector u on v's path that is broadcast against other numbers; v if there is none.
+    """The last vector u on the path of v before it is broadcast; v itself if nothing is.
 
     f then has the elements of u, which are fewer. For example, an ordinal likelihood subtracts a
     predictor from several cut points, and each observation reads one element of the predictor. A

@@ -204,7 +204,7 @@ def _whitened(
 
 
 def _reader(terms: Sequence[Variable], x: Variable) -> Any:
-    """The node that reads the value of a variable; ``None`` if there is none, or several."""
+    """The only node that reads the value of a variable; ``None`` if it is not the only one."""
     nodes = {v.owner for v in ancestors(terms) if v.owner is not None and x in v.owner.inputs}
     found = [node for node in nodes if not isinstance(node.op, OF_SHAPES)]
     return found[0] if len(found) == 1 else None

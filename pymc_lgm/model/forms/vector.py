@@ -68,6 +68,11 @@ class Band(_Itself):
     by_covariance, has_sets, has_transport = False, False, True
     is_last = False
 
+    @property
+    def dense_rows(self) -> int:
+        """None: loops factorize the bands."""
+        return 0
+
     def __init__(self, setting: Setting, series: Series):
         whitener, drive = series.reads
         super().__init__(setting, drive, whitener)
