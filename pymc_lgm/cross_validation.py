@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import arviz as az
@@ -22,12 +23,8 @@ from scipy.special import logsumexp
 from pymc_lgm.approximations.gaussian import GaussianApproximation
 from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.approximations.left_out import LeftOut, left_out, left_out_groups
-from pymc_lgm.approximations.left_out_effects import (
-    LocalLines,
-    OwnElements,
-    left_out_effects,
-    left_out_locally,
-)
+from pymc_lgm.approximations.left_out_effects import OwnElements, left_out_effects
+from pymc_lgm.approximations.left_out_locally import LocalLines, left_out_locally
 from pymc_lgm.drawn import model_of, posterior_of, refuse_new_data, thinned, trace_of
 from pymc_lgm.gaussian import Prior
 from pymc_lgm.gaussian.sums import Layout
@@ -160,9 +157,10 @@ def leave_one_out(
     to the posterior without :math:`y_k`. They are exact for the model: the approximation only
     chooses the direction c. If the posterior of f is normal given theta, the density of a single
     observation is :math:`p(y_k \mid y_{-k}, \theta)`, and no draw of f enters it. The
-    density of a group is given r in any case. If each observation reads an effect that few others
-    read, and this effect has nine tenths of the variance of its :math:`f_i`, the line moves this
-    effect alone, and the densities of thousands of observations share evaluations.
+    density of a group is given r in any case. In a sum of series, maps or effects c may be zero but
+    for the latent variables near the observation, if they have nearly all of the posterior variance
+    of :math:`f_i` once the others are known. Then the densities of thousands of observations share
+    evaluations of the likelihood.
 
     Parameters
     ----------
@@ -220,7 +218,8 @@ def leave_one_out(
     -----
     Per draw, a Laplace approximation if theta has changed, and mostly 17 to 33 evaluations of the
     likelihood per observation: :math:`O(n^3)` for a dense process, and :math:`O(n^2)` for the
-    likelihood. Groups take mostly 120 to 140 evaluations each. If they have latent variables of
+    likelihood. In a long series, or with effects of many groups, all observations together take some
+    thousand evaluations. Groups take mostly 120 to 140 evaluations each. If they have latent variables of
     their own, all groups together take a few hundred.
     Each log density has an error of about 1e-4, at most 1e-2 for a likelihood with cliffs. If the
     model integrates the process out, as `pymc.gp.Marginal` does, the densities have a closed form
@@ -277,11 +276,9 @@ def _left_out(
     )
     posterior = posterior_of(tree)
     rng = np.random.default_rng(random_seed)
-    of_source = (model, var_name, theta, int(rng.integers(2**31)), compile_kwargs or {})
-    source = _source(*of_source, as_sum=groups is not None)
-    labels, group = _labels(source, groups)
-    if group is not None and not source.integrates_effects_of(group):
-        source = _source(*of_source)
+    seed = int(rng.integers(2**31))
+    read = partial(_source, model, var_name, theta, seed, compile_kwargs or {})
+    source, labels, group = _source_for(groups, read)
     _refuse_reader(model, source.name)
     _refuse_scaled(model[source.name], source.observed.shape)
     posterior = thinned(posterior, [str(rv.name) for rv in source.needed], thin, most=DRAWS)
@@ -290,6 +287,8 @@ def _left_out(
     }
     points = Points(model, draws)
     where = list(np.ndindex(posterior.sizes["chain"], posterior.sizes["draw"]))
+    if group is None:
+        source.moves_few([points(where[s]) for s in np.linspace(0, len(where) - 1, 3).astype(int)])
     found = np.empty((3, len(where), source.observed.size if group is None else labels.size))
     with few_threads(source.dense_rows), np.errstate(all="ignore"):
         for s, i in enumerate(track(where, "Leaving one out ...", disable=not progressbar)):
@@ -316,6 +315,20 @@ def _left_out(
     result = az.from_dict(of_tree, coords=coords, dims=dims)
     result["posterior"] = xr.DataTree(posterior)
     return result, found[2]
+
+
+def _source_for(groups: ArrayLike | None, read: Callable[..., Any]) -> tuple[Any, Any, Any]:
+    """The densities of a model, read as a sum where that gives lines that move few elements.
+
+    Also the different labels of groups, and the index of each observation's.
+    """
+    source = read(as_sum=groups is not None)
+    labels, group = _labels(source, groups)
+    if group is None and source.is_sparse:
+        source = read(as_sum=True)
+    if group is not None and not source.integrates_effects_of(group):
+        source = read()
+    return source, labels, group
 
 
 def _labels(source: _OfLatent | _OfNormal, groups: ArrayLike | None) -> tuple[Any, Any]:
@@ -484,8 +497,6 @@ class _OfLatent:
         self._layout = layout if isinstance(layout, Layout) else None
         self._own: OwnElements | None = None
         self._local: LocalLines | None = None
-        if self._layout is not None:
-            self._local = LocalLines.of(self._layout, self._reads(self._layout), y.which)
 
     def __call__(
         self, point: Point, natural: dict[Any, Any], rng: np.random.Generator
@@ -496,13 +507,34 @@ class _OfLatent:
             nothing = np.full(self._y.which.size, np.nan)
             return nothing, nothing, nothing
         uniform = rng.random(self._y.which.size)
-        found = None
+        found = LeftOut(*np.empty((3, uniform.size)))
+        rest = np.ones(uniform.size, dtype=bool)
         if self._local is not None:
-            found = left_out_locally(elements, self._local, q, f, uniform)
-        if found is None:
-            found = left_out(elements, self._y.which, self._y.site, q, f, uniform)
+            of_sets = self._local.chosen
+            some = left_out_locally(elements, self._local, q, f, uniform[of_sets])
+            found.fill(of_sets, some)
+            rest[of_sets] = False
+        if rest.any():
+            which, site = self._y.which[rest], self._y.site[rest]
+            found.fill(rest, left_out(elements, which, site, q, f, uniform[rest]))
         y = self._replicated(found, f, point, natural)
         return found.log_density, y, found.own
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether f is a series or a map that has not been read as a sum."""
+        return self._layout is None and 2 * self.dense_rows < self._lgm.n
+
+    def moves_few(self, points: Sequence[Point]) -> bool:
+        """Whether the lines of observations move few elements each, chosen at some points."""
+        if self._layout is None:
+            return False
+        examples = [q for q in (self._at(point)[2] for point in points) if q is not None]
+        if not examples:
+            return False
+        reads = self._reads(self._layout)
+        self._local = LocalLines.of(self._layout, reads, self._y.which, examples)
+        return self._local is not None
 
     def integrates_effects_of(self, group: Any) -> bool:
         """Whether `without_groups` integrates over latent variables that each group has alone."""
@@ -584,6 +616,15 @@ class _OfNormal:
         density = 0.5 * (np.log(precision) - LOG_2PI - precision * away**2)
         noise = rng.standard_normal(self.n) / np.sqrt(precision)
         return density, self.observed - away + noise, nothing
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether f is a series or a map: it is one dense vector."""
+        return False
+
+    def moves_few(self, points: Sequence[Point]) -> bool:
+        """Whether the lines of observations move few elements each: there are no lines."""
+        return False
 
     def integrates_effects_of(self, group: Any) -> bool:
         """Whether f is integrated out of the density of a group: all of it is."""

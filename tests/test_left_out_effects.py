@@ -1,13 +1,10 @@
 """Groups with latent variables of their own are left out by integrals over these."""
 
-from dataclasses import replace
-
 import arviz as az
 import numpy as np
 import pymc as pm
 import pytest
 
-from scipy.sparse import csr_array
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal, norm, poisson
 from test_loo import densities_without, faked
@@ -16,7 +13,7 @@ import pymc_lgm as lgm
 
 from pymc_lgm import cross_validation
 from pymc_lgm.approximations import left_out_effects as module
-from pymc_lgm.approximations.left_out_effects import LocalLines, OwnElements
+from pymc_lgm.approximations.left_out_effects import OwnElements
 
 pytestmark = pytest.mark.usefixtures("interpreted")
 
@@ -151,84 +148,6 @@ def test_they_are_read_by_one_group_and_independent_of_all_else(name):
     make, d = MODELS[name]
     found = OwnElements.of(*patterns(make), G)
     assert (None if found is None else found.at.shape[1]) == d
-
-
-# One observation at a time
-
-
-def error_of_lines(monkeypatch, names):
-    """Largest error of log p(y_k | y of its group, level, sd); a group without a slope has none."""
-    monkeypatch.setattr(module, "SHARE", 0.0)
-    monkeypatch.setattr("pymc_lgm.model.forms.sum._is_cheaper", lambda *sizes: True)
-    model = normal(names)
-    idata = faked(model)
-    found = left_out(model, idata, None)
-    errors = []
-    for i in range(2):
-        level, sd = (float(idata["posterior"][name].values[0, i]) for name in ("level", "sd"))
-        P = np.linalg.inv(covariance(names) + sd**2 * np.eye(G.size))
-        away, scale = P @ (Y - level) / P.diagonal(), P.diagonal() ** -0.5
-        errors.append(np.abs(found[0, i] - norm.logpdf(away, scale=scale)).max())
-    return max(errors)
-
-
-def test_an_observation_is_left_out_along_the_effect_of_its_group(monkeypatch):
-    assert error_of_lines(monkeypatch, "a") < 2e-4
-
-
-def test_a_count_is_left_out_as_on_a_fine_grid(monkeypatch):
-    monkeypatch.setattr(module, "SHARE", 0.0)
-    monkeypatch.setattr("pymc_lgm.model.forms.sum._is_cheaper", lambda *sizes: True)
-    model = counts("a")
-    idata = faked(model)
-    found = left_out(model, idata, None)[0, 0]
-    a = np.linspace(-6, 6, 2401)
-    eta = float(idata["posterior"]["level"].values[0, 0]) + a[:, None]
-    ell, prior = poisson.logpmf(COUNTS, np.exp(eta)), norm.logpdf(a, scale=0.9)[:, None]
-    whole = np.stack([ell[:, g == G].sum(axis=1) for g in G], axis=1) + prior
-    np.testing.assert_allclose(found, logsumexp(whole, 0) - logsumexp(whole - ell, 0), atol=2e-4)
-
-
-def test_replicated_data_are_those_without_the_observation(monkeypatch):
-    monkeypatch.setattr(module, "SHARE", 0.0)
-    monkeypatch.setattr("pymc_lgm.model.forms.sum._is_cheaper", lambda *sizes: True)
-    draws = 300
-    once = faked(normal("a"), 1)["posterior"].to_dataset()
-    many = {k: np.repeat(v.values, draws, axis=1) for k, v in once.items()}
-    idata = az.from_dict({"posterior": many})
-    tree = lgm.leave_one_out(idata, normal("a"), random_seed=1, progressbar=False)
-    y = tree["posterior_predictive"]["y"].values[0]
-    level, sd = (float(once[name].values[0, 0]) for name in ("level", "sd"))
-    P = np.linalg.inv(covariance("a") + sd**2 * np.eye(G.size))
-    mean, scale = Y - P @ (Y - level) / P.diagonal(), P.diagonal() ** -0.5
-    assert np.abs((y.mean(axis=0) - mean) / scale).max() < 5.0 / np.sqrt(draws)
-    assert np.abs(y.std(axis=0) / scale - 1.0).max() < 5.0 / np.sqrt(2.0 * draws)
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_lines_share_rows_if_no_observation_reads_two_of_them(name):
-    make, _ = MODELS[name]
-    layout, reads, which = patterns(make)
-    local = LocalLines.of(layout, reads, which)
-    assert (local is None) == (name in ("a sum of zero", "a walk", "shared"))
-    if local is None:
-        return
-    assert np.array_equal(np.sort(np.concatenate(local.batches)), np.arange(G.size))
-    readers = local.others.toarray()
-    readers[np.arange(G.size), which] += 1.0
-    assert all((readers[batch].sum(axis=0) <= 1.0).all() for batch in local.batches)
-
-
-@pytest.mark.mutant
-def test_lines_that_keep_their_own_observation_are_noticed(monkeypatch, dies):
-    def of(layout, reads, which):
-        local = find(layout, reads, which)
-        own = csr_array((np.ones(which.size), (np.arange(which.size), which)), local.others.shape)
-        return replace(local, others=csr_array(local.others + own))
-
-    find = LocalLines.of
-    monkeypatch.setattr(LocalLines, "of", of)
-    dies("loo: a line with its own observation", error_of_lines(monkeypatch, "a"), above=1e-2)
 
 
 @pytest.mark.mutant

@@ -97,6 +97,11 @@ class LeftOut(NamedTuple):
     f: Array  # a draw of f_i given y_-k, r and theta
     own: Array  # log p(y_k | f_i, theta), of the draw itself
 
+    def fill(self, index: Index | NDArray[np.bool_], some: LeftOut) -> None:
+        """Set the results of some of the observations."""
+        for mine, theirs in zip(self, some, strict=True):
+            mine[index] = theirs
+
 
 def left_out(
     elements: Callable[[Array], Array],

@@ -24,24 +24,16 @@ from functools import lru_cache
 import numpy as np
 
 from numpy.typing import NDArray
-from scipy.sparse import csc_array, csr_array
-from scipy.sparse.csgraph import connected_components
+from scipy.sparse import csr_array
 
 from pymc_lgm.approximations.gaussian import GaussianApproximation
-from pymc_lgm.approximations.left_out import (
-    CELLS,
-    ENOUGH,
-    ROUGH,
-    LeftOut,
-    ObservationLines,
-    integrate_lines,
-)
+from pymc_lgm.approximations.left_out import CELLS, ENOUGH, ROUGH
 from pymc_lgm.approximations.quadrature import product_rule
 from pymc_lgm.gaussian.sites import roots
-from pymc_lgm.gaussian.sums import Layout, SumPrior
+from pymc_lgm.gaussian.sums import Layout, SumPrior, blocks_at
 from pymc_lgm.linalg import Array
 
-__all__ = ["LocalLines", "OwnElements", "left_out_effects", "left_out_locally"]
+__all__ = ["OwnElements", "left_out_effects"]
 
 Index = NDArray[np.intp]
 
@@ -75,11 +67,14 @@ class OwnElements:
         The elements of x_g, padded with −1.
     slot : ndarray of int, shape (N,)
         The place of each element of x in ``at``, counted row by row; −1 if no group owns it.
+    positions : ndarray of int, shape (G, d, d)
+        Where the blocks of P are among its elements.
     """
 
     layout: Layout
     at: Index
     slot: Index
+    positions: Index
 
     @classmethod
     def of(cls, layout: Layout, reads: Index, which: Index, group: Index) -> OwnElements | None:
@@ -111,7 +106,8 @@ class OwnElements:
         sizes = np.bincount(owner[owner >= 0], minlength=count)
         if not (sizes.min() >= 1 and sizes.max() <= max(PER_AXIS)):
             return None
-        return cls(layout, *_numbered(owner))
+        at, slot = _numbered(owner)
+        return cls(layout, at, slot, layout.positions_of_blocks(at))
 
 
 def _common(place: Index, label: Index, size: int) -> Index:
@@ -165,52 +161,6 @@ def left_out_effects(
     return integrals.log_density(), np.bincount(group, elements(f[None])[0][which])
 
 
-class _Blocks:
-    """Blocks of x that are independent of the rest given theta, at one draw f.
-
-    Attributes
-    ----------
-    J : csr_array, shape (E, B d)
-        Numbers of A in the blocks.
-    u : ndarray, shape (B, d)
-        x less its prior mean.
-    Q, P : ndarray, shape (B, d, d)
-        Precisions of the prior, and with the sites of q. A smaller block is padded by an
-        identity.
-    W, pull : ndarray, shape (E,)
-        Precisions of the sites, and the derivatives of their logarithms at the draw's eta.
-    """
-
-    def __init__(self, layout: Layout, at: Index, slot: Index, q: GaussianApproximation, f: Array):
-        prior = q.prior
-        assert isinstance(prior, SumPrior)
-        self.count, self.d = at.shape
-        numbers, N = prior.numbers, layout.N
-        of_number = slot[layout.columns]
-        inside = of_number >= 0
-        places = (layout.row_of[inside], of_number[inside])
-        self.J = csr_array((prior.A[inside], places), shape=(layout.E, self.count * self.d))
-        mean = np.concatenate([each.mean for each in numbers.families])
-        self.u = np.where(at >= 0, (f[:N] - numbers.offset - mean)[at], 0.0)
-        elements_of_Q = np.concatenate([each.elements for each in numbers.families])
-        j, k = slot[layout.rows_of_Q], slot[layout.columns_of_Q]
-        inside = j >= 0
-        self.Q = self._of(j[inside], k[inside], elements_of_Q[inside])
-        self.Q[at < 0] = np.eye(self.d)[np.nonzero(at < 0)[1]]
-        self.W = np.maximum(q.precision[N:], 0.0)
-        self.pull = q.sites.nu[N:] - self.W * (f - prior.mean)[N:]
-        gram = (self.J.T @ (self.W[:, None] * self.J)).tocoo()
-        within = (gram.row >= gram.col) & (gram.row // self.d == gram.col // self.d)
-        self.P = self.Q + self._of(gram.row[within], gram.col[within], gram.data[within])
-
-    def _of(self, i: Index, j: Index, values: Array) -> Array:
-        """Symmetric blocks with these elements, at places that are counted as those of u."""
-        blocks = np.zeros((self.count, self.d, self.d))
-        blocks[i // self.d, i % self.d, j % self.d] = values
-        blocks[i // self.d, j % self.d, i % self.d] = values
-        return blocks
-
-
 class _Integrals:
     """The integrals of all groups at one draw, in u_g = x_g − m_g; blocks are (G, d, d)."""
 
@@ -225,12 +175,19 @@ class _Integrals:
     ):
         self._elements, self._which, self._f, self._N = elements, which, f, own.layout.N
         self._of_group = csr_array((np.ones(group.size), (group, np.arange(group.size))))
-        blocks = _Blocks(own.layout, own.at, own.slot, q, f)
-        self.G, self.d, self._J, self._Q = blocks.count, blocks.d, blocks.J, blocks.Q
-        self._eta = f[self._N :] - self._J @ blocks.u.ravel()  # at u = 0
+        layout, prior = own.layout, q.prior
+        assert isinstance(prior, SumPrior)
+        self.G, self.d = own.at.shape
+        number = np.flatnonzero(own.slot[layout.columns] >= 0)
+        places = layout.row_of[number], own.slot[layout.columns[number]]
+        self._J = csr_array((prior.A[number], places), shape=(layout.E, own.at.size))
+        u = np.where(own.at >= 0, (f - prior.mean)[own.at], 0.0).ravel()
+        self._eta = f[self._N :] - self._J @ u  # at u = 0
         # The first rule is that of q's sites.
-        pull = blocks.pull + blocks.W * (self._J @ blocks.u.ravel())
-        _, inverse = roots(blocks.P)
+        W = np.maximum(q.precision[self._N :], 0.0)
+        pull = q.sites.nu[self._N :] - W * ((f - prior.mean)[self._N :] - self._J @ u)
+        self._Q = blocks_at(own.positions, prior.elements)
+        _, inverse = roots(blocks_at(own.positions, prior.elements_with(W)))
         self._root = np.ascontiguousarray(inverse.swapaxes(1, 2))
         half = np.einsum("gij,gj->gi", inverse, (self._J.T @ pull).reshape(self.G, self.d))
         self._center = np.einsum("gij,gj->gi", self._root, half)
@@ -289,138 +246,6 @@ def _rule(d: int) -> tuple[Array, Array]:
     return nodes, np.log(weights) + 0.5 * (nodes**2).sum(axis=1)
 
 
-# One observation at a time
-
-
-LARGEST = 3
-"""Largest number of elements of x along which a line of one observation goes."""
-
-SHARE = 0.9
-"""Smallest share of the variance of eta_k under q that is left if the rest of x is known.
-
-With less, the rest of x is informative about eta_k, and depends on y_k itself. It is a choice.
-Measured by hand: 60 groups of ten have at least 0.97, and densities of an observation vary among
-draws by 0.048, along Σ by 0.040. Crossed effects have 0.35 to 0.9.
-"""
-
-
-@dataclass(frozen=True, eq=False)
-class LocalLines:
-    """Lines along which few observations change, because one small block of x moves.
-
-    A block of x is independent of the rest given theta, as the effects of one group are. Along the
-    line of an observation k moves one block B of those that it reads, by c t with
-    c = P_BB⁻¹ a / aᵀ P_BB⁻¹ a, where a are the numbers of B in its row of A: t is the change of
-    eta_k. Lines whose blocks have no observation in common share rows of f. With 500 groups of ten
-    observations, ten rows have a node of each of the 5000 lines.
-
-    Attributes
-    ----------
-    layout : Layout
-    which, row, block : ndarray of int, shape (M,)
-        The observations k, their rows of A, and their blocks.
-    elements : ndarray of int, shape (B, d)
-        The elements of x of each block, padded with −1.
-    slot : ndarray of int, shape (N,)
-        The place of each element of x in ``elements``, counted row by row; −1 if it is in no block.
-    others : csr_array, shape (M, E)
-        1 at the observations beside k that read k's block.
-    number, line : ndarray of int
-        Numbers of A in a block, and a line of this block: all pairs.
-    batches : list of ndarray of int
-        Lines that share rows of f.
-    """
-
-    layout: Layout
-    which: Index
-    row: Index
-    block: Index
-    elements: Index
-    slot: Index
-    others: csr_array
-    number: Index
-    line: Index
-    batches: list[Index]
-
-    @classmethod
-    def of(cls, layout: Layout, reads: Index, which: Index) -> LocalLines | None:
-        """Find a block for each observation, that which is read least.
-
-        ``None`` if an observation has none, or if hardly any lines can share rows.
-
-        Parameters
-        ----------
-        layout : Layout
-        reads : ndarray of int, shape (E,)
-            The element of eta that each observation of the model reads, or −1.
-        which : ndarray of int, shape (M,)
-            Observations that are left out.
-        """
-        row = reads[which]
-        if layout.B is not None or (row < 0).any():
-            return None
-        of_row, size = _least_read_blocks(layout)
-        label = of_row[row]
-        if (label < 0).any() or size[label].sum() > CELLS:
-            return None
-        kept, block = np.unique(label, return_inverse=True)
-        new = np.full(layout.N, -1)
-        new[kept] = np.arange(kept.size)
-        elements, slot = _numbered(new[_blocks_of(layout)])
-        inside = slot[layout.columns] >= 0
-        number = np.flatnonzero(inside)
-        of_number = slot[layout.columns[number]] // elements.shape[1]
-        # Rows of A, and observations, that read each block.
-        seen = _ones(of_number, layout.row_of[number], (kept.size, layout.E))
-        readers = np.flatnonzero(reads >= 0)
-        reading = _ones(reads[readers], readers, (layout.E, reads.size))
-        lines = np.arange(row.size)
-        of_lines = _ones(lines, block, (row.size, kept.size))
-        itself = _ones(lines, which, (row.size, reads.size))
-        others = csr_array((of_lines @ seen @ reading > 0.0).astype(np.float64) - itself)
-        others.eliminate_zeros()  # a density may be infinite
-        pairs = (
-            of_lines @ _ones(of_number, np.arange(number.size), (kept.size, number.size))
-        ).tocoo()
-        batches = _apart(seen, block)
-        if 2 * len(batches) > row.size:
-            return None
-        pairs_of = number[pairs.col], pairs.row.astype(np.intp)
-        return cls(layout, which, row, block, elements, slot, others, *pairs_of, batches)
-
-
-def _ones(rows: Index, columns: Index, shape: tuple[int, int]) -> csr_array:
-    """A sparse matrix of ones at these places."""
-    return csr_array((np.ones(rows.size), (rows, columns)), shape=shape)
-
-
-def _blocks_of(layout: Layout) -> Index:
-    """The block of each element of x: elements that Q joins have one label."""
-    joined = _ones(layout.rows_of_Q, layout.columns_of_Q, (layout.N, layout.N))
-    _, label = connected_components(joined, directed=False)
-    return label.astype(np.intp)
-
-
-def _least_read_blocks(layout: Layout) -> tuple[Index, Index]:
-    """The small block of each row of A with the fewest numbers of A, or −1; and all their numbers.
-
-    An element that is constrained, or updated with others, is in no small block.
-    """
-    label = _blocks_of(layout)
-    sizes = np.bincount(label)
-    is_small = sizes <= LARGEST
-    is_small[label[(layout.C != 0.0).any(axis=1) | (layout.U != 0.0).any(axis=1)]] = False
-    of_number = label[layout.columns]
-    at = np.flatnonzero(is_small[of_number])
-    count = np.bincount(of_number[at], minlength=sizes.size)
-    # The numbers of a row, those of the least read block first.
-    order = np.lexsort((of_number[at], count[of_number[at]], layout.row_of[at]))
-    rows, first = np.unique(layout.row_of[at][order], return_index=True)
-    of_row = np.full(layout.E, -1)
-    of_row[rows] = of_number[at][order][first]
-    return of_row, count
-
-
 def _numbered(block: Index) -> tuple[Index, Index]:
     """The elements of each block, padded with −1, and the place of each element there or −1.
 
@@ -434,115 +259,3 @@ def _numbered(block: Index) -> tuple[Index, Index]:
     elements[block[inside], place] = inside
     slot[inside] = block[inside] * width.max() + place
     return elements, slot
-
-
-def _apart(seen: csr_array, block: Index) -> list[Index]:
-    """Batches of lines whose blocks are read by different rows of A.
-
-    ``seen`` has a row for each block. A block is put into the first layer in which no other is read
-    by the same rows; a batch has one line of each block of a layer.
-    """
-    layers: list[NDArray[np.bool_]] = []
-    layer = np.empty(seen.shape[0], dtype=np.intp)
-    for b in range(seen.shape[0]):
-        rows = seen.indices[seen.indptr[b] : seen.indptr[b + 1]]
-        free = (k for k, taken in enumerate(layers) if not taken[rows].any())
-        layer[b] = next(free, len(layers))
-        if layer[b] == len(layers):
-            layers.append(np.zeros(seen.shape[1], dtype=bool))
-        layers[layer[b]][rows] = True
-    order = np.argsort(block, kind="stable")
-    counts = np.bincount(block, minlength=seen.shape[0])
-    rank = np.empty(block.size, dtype=np.intp)
-    rank[order] = np.arange(block.size) - np.repeat(np.cumsum(counts) - counts, counts)
-    key = layer[block] * (rank.max() + 1) + rank
-    return [np.flatnonzero(key == each) for each in np.unique(key)]
-
-
-@np.errstate(all="ignore")
-def left_out_locally(
-    elements: Callable[[Array], Array],
-    local: LocalLines,
-    q: GaussianApproximation,
-    f: Array,
-    uniform: Array,
-) -> LeftOut | None:
-    """Integrate over the line of each observation, for one draw f: see `LocalLines`.
-
-    Parameters
-    ----------
-    elements, q, f, uniform
-        As in `left_out`; the prior of q is a sum.
-    local : LocalLines
-
-    Returns
-    -------
-    LeftOut or None
-        ``None`` if at this theta the rest of x determines an eta_k: see `SHARE`.
-
-    Notes
-    -----
-    Mostly 17 to 33 rows of the likelihood for each batch of lines, and 100 for all lines.
-    """
-    lines = _EffectLines(elements, local, q, f)
-    if not lines.are_wide:
-        return None
-    log_density, t = integrate_lines(lines, uniform)
-    return LeftOut(log_density, t + f[local.layout.N + local.row], lines.base[local.which])
-
-
-class _EffectLines(ObservationLines):
-    """The lines f + c t of observations along which one small block of x moves."""
-
-    def __init__(
-        self,
-        elements: Callable[[Array], Array],
-        local: LocalLines,
-        q: GaussianApproximation,
-        f: Array,
-    ):
-        layout, N = local.layout, local.layout.N
-        self._elements, self._f, self._q, self._local, self._N = elements, f, q, local, N
-        self._which, self._site = local.which, N + local.row
-        self.count = local.which.size
-        self._direction = np.arange(self.count)
-        self.base = elements(f[None])[0]
-        blocks = _Blocks(layout, local.elements, local.slot, q, f)
-        assert isinstance(q.prior, SumPrior)
-        A, line = q.prior.A[local.number], local.line
-        place = local.slot[layout.columns[local.number]] % blocks.d
-        row = layout.row_of[local.number]
-        mine = row == local.row[line]
-        a = np.zeros((self.count, blocks.d))
-        a[line[mine], place[mine]] = A[mine]
-        _, inverse = roots(blocks.P)
-        half = np.einsum("kij,kj->ki", inverse[local.block], a)
-        self._variance = (half**2).sum(axis=1)  # of eta_k, if the rest of x is known
-        c = np.einsum("kji,kj->ki", inverse[local.block], half) / self._variance[:, None]
-        self._change = csc_array((A * c[line, place], (row, line)), (layout.E, self.count))
-        of_Q = np.einsum("kij,kj->ki", blocks.Q[local.block], c)
-        self._curvature = (of_Q * c).sum(axis=1)
-        self._slope = (of_Q * blocks.u[local.block]).sum(axis=1)
-        self._center = self._variance * (self._change.T @ blocks.pull - self._slope)
-
-    @property
-    def are_wide(self) -> bool:
-        """Whether each eta_k keeps `SHARE` of its variance if the rest of x is known."""
-        return bool((self._variance >= SHARE * self._q.posterior.variances[self._site]).all())
-
-    def _others(self, lines: Index, t: Array) -> Array:
-        """log g_k at t, (nodes, lines), up to a constant."""
-        out = np.empty(t.shape)
-        position = np.full(self.count, -1)
-        position[lines] = np.arange(lines.size)
-        for batch in self._local.batches:
-            k = batch[position[batch] >= 0]
-            if not k.size:
-                continue
-            along = t[:, position[k]]
-            rows = np.tile(self._f, (len(t), 1))
-            rows[:, self._N :] += (self._change[:, k] @ along.T).T
-            values = self._elements(rows) - self.base
-            prior = -along * (self._slope[k] + 0.5 * self._curvature[k] * along)
-            out[:, position[k]] = (self._local.others[k] @ values.T).T + prior
-        return out

@@ -48,7 +48,7 @@ from pymc_lgm.gaussian.sites import Precision, SiteBlocks, diagonal
 from pymc_lgm.gaussian.sparse import Pattern, SparseFactor
 from pymc_lgm.linalg import Array, tally
 
-__all__ = ["Layout", "SumAt", "SumModel", "SumPosterior", "SumPrior"]
+__all__ = ["Layout", "SumAt", "SumModel", "SumPosterior", "SumPrior", "blocks_at"]
 
 Index = NDArray[np.intp]
 
@@ -123,10 +123,10 @@ class Layout:
         self._keys = self.pattern.columns * self.M + self.pattern.rows
         self.rows_of_Q, self.columns_of_Q = rows_of_Q, columns_of_Q
         self.ends_of_Q = np.cumsum([family.rows.size for family in families])[:-1]
-        self.of_Q = self._elements(rows_of_Q, columns_of_Q)
-        self.pairs = self._elements(self.A.first, self.A.second)
-        self.products = self._elements(third, fourth)
-        self.pairs_of_B = self._elements(fifth, sixth)
+        self.of_Q = self.positions(rows_of_Q, columns_of_Q)
+        self.pairs = self.positions(self.A.first, self.A.second)
+        self.products = self.positions(third, fourth)
+        self.pairs_of_B = self.positions(fifth, sixth)
         self.pairs_of_L, self.products_of_L = (
             self.pattern.place[each] for each in (self.pairs, self.products)
         )
@@ -160,11 +160,19 @@ class Layout:
         """Weights of the numbers of A from those of the numbers of A B."""
         return weights if self._through is None else np.asarray(self._through.T @ weights)
 
-    def _elements(self, rows: Index, columns: Index) -> Index:
-        """The positions in P of some pairs of elements of x."""
+    def positions(self, rows: Index, columns: Index) -> Index:
+        """The positions of pairs of elements of z among the elements of P; −1 if it is 0 there."""
         one, two = self.pattern.back[rows], self.pattern.back[columns]
         key = np.minimum(one, two) * self.M + np.maximum(one, two)
-        return np.searchsorted(self._keys, key).astype(np.intp)
+        found = np.minimum(np.searchsorted(self._keys, key), self._keys.size - 1)
+        return np.where(self._keys[found] == key, found, -1)
+
+    def positions_of_blocks(self, sets: Index) -> Index:
+        """The same for all pairs in sets of elements of z, (K, d) -> (K, d, d); −1 is padding."""
+        found = np.full((*sets.shape, sets.shape[1]), -1, dtype=np.int32)
+        k, p, q = np.nonzero((sets[:, :, None] >= 0) & (sets[:, None, :] >= 0))
+        found[k, p, q] = self.positions(sets[k, p], sets[k, q])
+        return found
 
     @property
     def flops(self) -> int:
@@ -192,6 +200,13 @@ def _products(starts: Index, columns: Index, rows: Index) -> tuple[Index, Index]
         first.append(np.repeat(one, two.size))
         second.append(np.tile(two, one.size))
     return np.concatenate(first), np.concatenate(second)
+
+
+def blocks_at(positions: Index, elements: Array) -> Array:
+    """Blocks of Q or P, from its elements and `Layout.positions_of_blocks`; padded by ones."""
+    blocks = np.append(elements, 0.0)[positions]
+    np.einsum("kii->ki", blocks)[np.einsum("kii->ki", positions) < 0] = 1.0
+    return blocks
 
 
 @dataclass(frozen=True, eq=False)
@@ -301,15 +316,21 @@ class SumPrior(StatePrior):
         return -sum(each.factor.log_determinant for each in self.numbers.families)
 
     @cached_property
-    def _elements(self) -> Array:
+    def elements(self) -> Array:
         """The elements of Q on the pattern of P."""
         layout = self.layout
         elements = np.zeros(layout.pattern.rows.size)
         elements[layout.of_Q] = np.concatenate([each.elements for each in self.numbers.families])
         return elements
 
+    def elements_with(self, W: Array) -> Array:
+        """The elements of Q + Aᵀ W A."""
+        elements = self.elements.copy()
+        self.layout.A.add_gram(self.A, W, self.layout.pairs, elements)
+        return elements
+
     @cached_property
-    def _scaled_S(self) -> Array:
+    def scaled_S(self) -> Array:
         """S, times the scale of each family."""
         scale = np.array([each.scale for each in self.numbers.families])[self.layout.of_U]
         return scale * self.layout.S
@@ -325,13 +346,12 @@ class SumPrior(StatePrior):
         tally.cubic_ops += 1
         own = diagonal(W)
         layout, pattern = self.layout, self.layout.pattern
-        P = self._elements.copy()
+        P = self.elements_with(own[layout.N :])
         if layout.B is None:
             P[pattern.diagonal] += own[: layout.N]
         elif own[: layout.N].any():
             B, numbers = layout.B
             B.add_gram(numbers, own[: layout.N], layout.pairs_of_B, P)
-        layout.A.add_gram(self.A, own[layout.N :], layout.pairs, P)
         if isinstance(W, SiteBlocks):
             across = W.values.take(layout.at_joined)
             A = layout.starts, layout.columns, self.A
@@ -339,8 +359,12 @@ class SumPrior(StatePrior):
         factor = pattern.factorize(P)
         if factor is None:
             return None
-        whole = constrained_and_updated(factor, layout.C, layout.U, self._scaled_S)
+        whole = constrained_and_updated(factor, layout.C, layout.U, self.scaled_S)
         return None if whole is None else SumPosterior(self, W, factor, whole)
+
+    def precision_times(self, x: Array) -> Array:
+        """(Q + U S Uᵀ) x, on the space that the constraints allow."""
+        return self._each(self._each(x, "multiply_transposed"), "multiply")
 
     def inverse_of_Q(self, x: Array) -> Array:
         """(Q + U S Uᵀ)⁻¹ x, on the space that the constraints allow."""
@@ -360,7 +384,7 @@ class SumPrior(StatePrior):
 
     def inverse_times(self, z: Array) -> Array:
         """(B Q z, 0) for the state z, since K (B Q z, 0) = (B z, A B z)."""
-        out = self.expand(self._each(self.solve(z), "multiply"))
+        out = self.expand(self.precision_times(self.state(z)))
         out[self.layout.N :] = 0.0
         return out
 

@@ -21,7 +21,8 @@ def forms_of(setting: Setting) -> Iterator[Form]:
         return
     if reading.is_one_vector and isinstance(first.field, Series):
         band = Band(setting, first.field)
-        yield band
+        if not reading.as_sum:
+            yield band
         # A sum may have observations that read several elements of the series.
         if (of_sets := SumPredictor.of(setting)) is not None:
             yield from of_sets.alternatives()

@@ -1,0 +1,390 @@
+r"""Leave out single observations of a sum along lines that move few elements of x.
+
+In `pymc_lgm.approximations.left_out` the line of an observation k moves all of f, so each line
+takes evaluations of the whole likelihood. But the densities are exact for every direction that is a
+function of theta. In a sum eta = c + A x of sparse families, elements of x far from k say little
+about eta_k if those near it are known. So let S be a set of elements around k, and
+
+    c = P_SS⁻¹ a / aᵀ P_SS⁻¹ a,     P = Q + Aᵀ W A,
+
+where a are the numbers of S in row k of A, and W the precisions of the sites of q. Along f + c t
+only the observations that read S change, and t is the change of eta_k. Its variance under q is
+1 / cᵀPc = aᵀ P_SS⁻¹ a if all x outside of S are known: of all directions in S, this one has the
+largest. Lines that change different observations share rows of f. In a series of thousands of
+observations, some fifty rows have a node of each line.
+
+If C_Sᵀ x is fixed by a constraint, x_S = F y, where F projects onto the vectors that C_Sᵀ makes 0.
+Then (F P_SS F + I − F)⁻¹ F a is in the place of P_SS⁻¹ a.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, eye_array, vstack
+
+from pymc_lgm.approximations.gaussian import GaussianApproximation
+from pymc_lgm.approximations.left_out import CELLS, LeftOut, ObservationLines, integrate_lines
+from pymc_lgm.gaussian.sites import roots
+from pymc_lgm.gaussian.sums import Layout, SumPrior, blocks_at
+from pymc_lgm.linalg import Array
+
+__all__ = ["LocalLines", "left_out_locally"]
+
+Index = NDArray[np.intp]
+
+GOOD, LEAST = 0.97, 0.9
+"""Share of the variance of eta_k under q that is left if all x outside of S are known. S grows
+until the share is `GOOD`. With less than `LEAST` the line is along all of x.
+
+The rest of x is informative about eta_k, and depends on y_k itself, so the weights vary more than
+those of lines along all of x. Measured by hand on a map of 400 areas with small counts and 200
+draws: with a share of 0.9, 0.95 and 0.98 the median standard deviation of a log density among draws
+was 0.22, 0.17 and 0.11, and along all of x 0.04. The largest Pareto k was 0.78, 0.78, 0.60 and 0.37.
+"""
+
+AFFORDABLE = 1_000_000
+"""Up to this product of the numbers of observations and elements of eta, a line with less than
+`GOOD` is along all of x: 1000 lines of a series of 1000 counts took 0.3 s per draw."""
+
+NEAR = 0.1
+"""S grows by the elements whose partial correlation with one of S is larger than this. It is a
+choice: neighbors in a series have about 0.5, areas with six borders 0.17."""
+
+LARGEST = 64
+"""Largest number of elements of S. Beyond `LEAST` it also bounds the rows of A that read S: for
+crossed effects a third element that brings 40 rows took three times as long for a share of 0.95
+instead of 0.93."""
+
+READERS = 0.25
+"""An element that a larger part of the rows of A reads, such as an intercept, is in no S: lines
+that move it could not share rows."""
+
+
+@dataclass(frozen=True, eq=False)
+class LocalLines:
+    """Sets of elements of x, one for each observation, and lines that share rows of f.
+
+    Attributes
+    ----------
+    layout : Layout
+    chosen, which, row : ndarray of int, shape (M,)
+        The observations k that have a set: their places among those that are left out, their
+        numbers, and their rows of A.
+    sets : _Sets
+        The set S of each.
+    batches : list of ndarray of int
+        Lines that share rows of f.
+    moved, others : csr_array, shapes (M, E) and (M, observations)
+        1 at the rows of A that read S, and at the observations beside k that read these.
+    number, line, place, pair : ndarray of int
+        For each number of A that multiplies an element of an S: the number, the line, the place of
+        the element in S, and which of the ones of ``moved`` it contributes to.
+    """
+
+    layout: Layout
+    chosen: Index
+    which: Index
+    row: Index
+    sets: _Sets
+    batches: list[Index]
+    moved: csr_array
+    others: csr_array
+    number: Index
+    line: Index
+    place: Index
+    pair: Index
+
+    @classmethod
+    @np.errstate(invalid="ignore")  # a variance is 0 if a constraint leaves no direction
+    def of(
+        cls, layout: Layout, reads: Index, which: Index, examples: Sequence[GaussianApproximation]
+    ) -> LocalLines | None:
+        """Find a set for each observation, and lines that can share rows.
+
+        ``None`` if too few observations have one, or if hardly any lines can share rows.
+
+        Parameters
+        ----------
+        layout : Layout
+        reads : ndarray of int, shape (observations,)
+            The element of eta that each observation of the model reads, or −1.
+        which : ndarray of int, shape (M,)
+            Observations that are left out.
+        examples : sequence of GaussianApproximation
+            q at some theta of the posterior. A set has its share of the variance at each.
+        """
+        chosen = np.flatnonzero(reads[which] >= 0)
+        members, share = _grown(layout, reads[which[chosen]], examples)
+        has_set = share >= (GOOD if which.size * layout.E <= AFFORDABLE else LEAST)
+        chosen, members = chosen[has_set], members[has_set]
+        if not chosen.size:
+            return None
+        which, row, total = which[chosen], reads[which[chosen]], which.size
+        sets = _Sets.of(layout, members, row)
+        # The numbers of A by the element that they multiply.
+        numbers = np.argsort(layout.columns, kind="stable")
+        count = np.bincount(layout.columns, minlength=layout.M)
+        first = np.cumsum(count) - count
+        line, place = np.nonzero(sets.elements >= 0)
+        element = sets.elements[line, place]
+        which_of_S, step = _counted(count[element])
+        if step.size > CELLS:
+            return None
+        number = numbers[first[element][which_of_S] + step]
+        line, place = line[which_of_S], place[which_of_S]
+        moved = _ones(line, layout.row_of[number], (row.size, layout.E))
+        moved.sort_indices()
+        keys = np.repeat(np.arange(row.size), np.diff(moved.indptr)) * layout.E + moved.indices
+        pair = np.searchsorted(keys, line * layout.E + layout.row_of[number])
+        batches = _apart(moved)
+        if 2 * (len(batches) + total - row.size) > total:
+            return None
+        readers = np.flatnonzero(reads >= 0)
+        reading = _ones(reads[readers], readers, (layout.E, reads.size))
+        itself = _ones(np.arange(row.size), which, (row.size, reads.size))
+        others = csr_array(_pattern_of(moved) @ reading - itself)
+        others.eliminate_zeros()  # a density may be infinite
+        return cls(
+            layout, chosen, which, row, sets, batches, moved, others, number, line, place, pair
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Sets:
+    """Sets S of elements of x, padded to one size, for rows of A.
+
+    Attributes
+    ----------
+    elements : ndarray of int, shape (K, d)
+        The elements of each set, padded with −1.
+    positions : ndarray of int, shape (K, d, d)
+        Where the elements of P_SS are among those of P, or −1.
+    of_A : ndarray of int, shape (K, d)
+        The number of the row of A that multiplies each element, or −1.
+    free : ndarray, shape (K, d, d), or None
+        F; ``None`` without constraints.
+    """
+
+    elements: Index
+    positions: Index
+    of_A: Index
+    free: Array | None = field(default=None)
+
+    @classmethod
+    def of(cls, layout: Layout, members: csr_array, row: Index) -> _Sets:
+        """From a matrix with a row for each set, and the row of A of each."""
+        K, size = row.size, np.diff(members.indptr)
+        d = int(size.max(initial=1))
+        k, slot = _counted(size)
+        elements = np.full((K, d), -1)
+        elements[k, slot] = members.indices
+        number = csr_array((np.arange(1, layout.columns.size + 1), layout.columns, layout.starts))
+        number = csr_array((number.data, number.indices, number.indptr), (layout.E, layout.M))
+        k, p = np.nonzero(elements >= 0)
+        of_A = np.full((K, d), -1)
+        of_A[k, p] = np.asarray(number[row[k], elements[k, p]]).ravel() - 1
+        free = None
+        if layout.C.shape[1]:
+            C = np.where(elements[:, :, None] >= 0, layout.C[elements], 0.0)
+            free = np.eye(d) - C @ np.linalg.pinv(C)
+        return cls(elements, layout.positions_of_blocks(elements), of_A, free)
+
+    def directions(self, at: _At) -> tuple[Array, Array]:
+        """c of each set, (K, d), and the variance of eta_k along it, (K,)."""
+        c, variance = np.empty(self.elements.shape), np.empty(len(self.elements))
+        block = max(1, CELLS // self.elements.shape[1] ** 2)
+        for begin in range(0, variance.size, block):
+            part = slice(begin, begin + block)
+            a = np.where(self.of_A[part] >= 0, at.A[self.of_A[part]], 0.0)
+            P = blocks_at(self.positions[part], at.P)
+            if at.S.size:
+                U = np.where(self.elements[part, :, None] >= 0, at.U[self.elements[part]], 0.0)
+                P += U @ at.S @ U.swapaxes(1, 2)
+            if self.free is not None:
+                F = self.free[part]
+                a = np.einsum("kij,kj->ki", F, a)
+                P = F @ P @ F + np.eye(a.shape[1]) - F
+            _, inverse = roots(P)
+            half = np.einsum("kij,kj->ki", inverse, a)
+            variance[part] = (half**2).sum(axis=1)
+            c[part] = np.einsum("kji,kj->ki", inverse, half) / variance[part, None]
+        return c, variance
+
+
+class _At:
+    """The numbers of q: A, W, and P = Q + Aᵀ W A by its elements and the update U S Uᵀ."""
+
+    def __init__(self, q: GaussianApproximation):
+        assert isinstance(q.prior, SumPrior)
+        layout, prior = q.prior.layout, q.prior
+        self.A, self.U, self.S = prior.A, layout.U, prior.scaled_S
+        self.W = np.maximum(q.precision[layout.N :], 0.0)
+        self.P = prior.elements_with(self.W)
+
+
+def _grown(
+    layout: Layout, row: Index, examples: Sequence[GaussianApproximation]
+) -> tuple[csr_array, Array]:
+    """A set for each of these rows of A, as the rows of a matrix, and its share of the variance.
+
+    A set begins with the elements that the row reads, and grows by their neighbors.
+    """
+    at = [_At(q) for q in examples]
+    variances = [q.posterior.variances[layout.N :][row] for q in examples]
+    readers = np.bincount(layout.columns, minlength=layout.M)
+    used = readers <= READERS * layout.E
+    near = _neighbors(layout, at, used)
+    mine = used[layout.columns]
+    A = _ones(layout.row_of[mine], layout.columns[mine], (layout.E, layout.M))
+    share, size = np.zeros(row.size), np.diff(A.indptr)[row]
+    of_kept, todo = [np.flatnonzero(size == 0)], np.flatnonzero(size)
+    kept, members = [A[row[of_kept[0]]]], A[row[todo]]
+    while todo.size:
+        sets = _Sets.of(layout, members, row[todo])
+        parts = [sets.directions(each)[1] for each in at]
+        share[todo] = np.min([v / each[todo] for v, each in zip(parts, variances, strict=True)], 0)
+        larger = _pattern_of(members @ near)
+        size = np.diff(larger.indptr)
+        is_done = (share[todo] >= GOOD) | (size > LARGEST) | (size == np.diff(members.indptr))
+        is_done |= (share[todo] >= LEAST) & (larger @ readers > LARGEST)
+        kept.append(members[is_done])
+        of_kept.append(todo[is_done])
+        members, todo = larger[~is_done], todo[~is_done]
+    members = csr_array(vstack(kept))[np.argsort(np.concatenate(of_kept))]
+    members.sort_indices()
+    return members, share
+
+
+def _neighbors(layout: Layout, at: list[_At], used: NDArray[np.bool_]) -> csr_array:
+    """1 at pairs of elements whose partial correlation is above `NEAR`, and at the diagonal."""
+    i, j = layout.pattern.places
+    largest = np.zeros(i.size)
+    for each in at:
+        scale = np.sqrt(each.P[layout.pattern.diagonal])
+        largest = np.maximum(largest, np.abs(each.P) / (scale[i] * scale[j]))
+    joined = (largest > NEAR) & used[i] & used[j] & (i != j)
+    half = _ones(i[joined], j[joined], (layout.M, layout.M))
+    return csr_array(half + half.T + eye_array(layout.M))
+
+
+def _counted(count: Index) -> tuple[Index, Index]:
+    """0 for count[0] times, 1 for count[1] times, and so on; and the number of each among its."""
+    which = np.repeat(np.arange(count.size), count)
+    return which, np.arange(which.size) - np.repeat(np.cumsum(count) - count, count)
+
+
+def _ones(rows: Index, columns: Index, shape: tuple[int, int]) -> csr_array:
+    """A sparse matrix of ones at these places, or of more where one is given repeatedly."""
+    return csr_array((np.ones(rows.size), (rows, columns)), shape=shape)
+
+
+def _pattern_of(matrix: csr_array) -> csr_array:
+    """1 where a matrix is not zero."""
+    rows, columns = matrix.nonzero()
+    return _ones(rows, columns, matrix.shape)
+
+
+def _apart(moves: csr_array) -> list[Index]:
+    """Batches of lines that move different rows of A: each goes to the first that has room.
+
+    ``moves`` has a row for each line.
+    """
+    taken = np.zeros((0, moves.shape[1]), dtype=bool)
+    batch = np.empty(moves.shape[0], dtype=np.intp)
+    for k in range(batch.size):
+        rows = moves.indices[moves.indptr[k] : moves.indptr[k + 1]]
+        full = taken[:, rows].any(axis=1)
+        batch[k] = full.size if full.all() else np.argmin(full)
+        if batch[k] == len(taken):
+            taken = np.vstack([taken, np.zeros((1, moves.shape[1]), dtype=bool)])
+        taken[batch[k], rows] = True
+    return [np.flatnonzero(batch == each) for each in range(len(taken))]
+
+
+@np.errstate(all="ignore")
+def left_out_locally(
+    elements: Callable[[Array], Array],
+    local: LocalLines,
+    q: GaussianApproximation,
+    f: Array,
+    uniform: Array,
+) -> LeftOut:
+    """Integrate over the line of each observation, for one draw f: see `LocalLines`.
+
+    Parameters
+    ----------
+    elements, q, f, uniform
+        As in `left_out`; the prior of q is a sum.
+    local : LocalLines
+
+    Notes
+    -----
+    Mostly 17 to 33 rows of the likelihood for each batch of lines, and 100 for all lines.
+    """
+    lines = _LocalLines(elements, local, q, f)
+    log_density, t = integrate_lines(lines, uniform)
+    return LeftOut(log_density, t + f[local.layout.N + local.row], lines.base[local.which])
+
+
+class _LocalLines(ObservationLines):
+    """The lines f + c t of observations along which few elements of x move."""
+
+    def __init__(
+        self,
+        elements: Callable[[Array], Array],
+        local: LocalLines,
+        q: GaussianApproximation,
+        f: Array,
+    ):
+        N, prior = local.layout.N, q.prior
+        assert isinstance(prior, SumPrior)
+        self._elements, self._f, self._q, self._local, self._N = elements, f, q, local, N
+        self._which, self._site = local.which, N + local.row
+        self.count = local.which.size
+        self._direction = np.arange(self.count)
+        self.base = elements(f[None])[0]
+        at, sets = _At(q), local.sets
+        c, self._variance = sets.directions(at)
+        change = np.bincount(local.pair, at.A[local.number] * c[local.line, local.place])
+        pattern, shape = (local.moved.indices, local.moved.indptr), local.moved.shape
+        self._change = csr_array((change, *pattern), shape)
+        of_Q = prior.precision_times(prior.state(f - prior.mean))
+        self._slope = (c * np.where(sets.elements >= 0, of_Q[sets.elements], 0.0)).sum(axis=1)
+        pull = q.sites.nu[N:] - at.W * (f - prior.mean)[N:]
+        squares = csr_array((change**2, *pattern), shape) @ at.W
+        self._curvature = 1.0 / self._variance - squares  # cᵀQc = cᵀPc − cᵀAᵀWAc
+        self._center = self._variance * (self._change @ pull - self._slope)
+
+    def _others(self, lines: Index, t: Array) -> Array:
+        """log g_k at t, (nodes, lines), up to a constant."""
+        along = np.zeros((len(t), self.count))
+        along[:, lines] = t
+        out = -along * (self._slope + 0.5 * self._curvature * along)
+        is_open = np.zeros(self.count, dtype=bool)
+        is_open[lines] = True
+        change, others = self._change, self._local.others
+        for batch in self._local.batches:
+            k = batch[is_open[batch]]
+            if not k.size:
+                continue
+            rows = np.tile(self._f, (len(t), 1))
+            of_k, at = _entries(change, k)
+            rows[:, self._N + change.indices[at]] += along[:, k[of_k]] * change.data[at]
+            values = self._elements(rows) - self.base
+            of_k, at = _entries(others, k)
+            has = np.diff(others.indptr)[k] > 0
+            begin = np.flatnonzero(np.diff(of_k, prepend=-1))
+            if begin.size:
+                out[:, k[has]] += np.add.reduceat(values[:, others.indices[at]], begin, axis=1)
+        return out[:, lines]
+
+
+def _entries(matrix: csr_array, rows: Index) -> tuple[Index, Index]:
+    """Positions of the elements of some rows of a matrix, and the row of each, counted from 0."""
+    which, step = _counted(np.diff(matrix.indptr)[rows])
+    return which, matrix.indptr[rows][which] + step
