@@ -218,9 +218,9 @@ def leave_one_out(
     -----
     Per draw, a Laplace approximation if theta has changed, and mostly 17 to 33 evaluations of the
     likelihood per observation: :math:`O(n^3)` for a dense process, and :math:`O(n^2)` for the
-    likelihood. In a long series, or with effects of many groups, all observations together take some
-    thousand evaluations. Groups take mostly 120 to 140 evaluations each. If they have latent variables of
-    their own, all groups together take a few hundred.
+    likelihood. In a long series, or with effects of many groups, all observations together take
+    some thousand evaluations. Groups take mostly 120 to 140 evaluations each. If they have latent
+    variables of their own, all groups together take a few hundred.
     Each log density has an error of about 1e-4, at most 1e-2 for a likelihood with cliffs. If the
     model integrates the process out, as `pymc.gp.Marginal` does, the densities have a closed form
     (Sundararajan and Keerthi 2001).

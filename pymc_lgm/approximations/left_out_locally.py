@@ -42,9 +42,9 @@ GOOD, LEAST = 0.97, 0.9
 until the share is `GOOD`. With less than `LEAST` the line is along all of x.
 
 The rest of x is informative about eta_k, and depends on y_k itself, so the weights vary more than
-those of lines along all of x. Measured by hand on a map of 400 areas with small counts and 200
-draws: with a share of 0.9, 0.95 and 0.98 the median standard deviation of a log density among draws
-was 0.22, 0.17 and 0.11, and along all of x 0.04. The largest Pareto k was 0.78, 0.78, 0.60 and 0.37.
+those of lines along all of x. Measured by hand on a map of 400 areas with small counts, 200 draws:
+with a share of 0.9, 0.95 and 0.98 the median standard deviation of a log density among draws was
+0.22, 0.17 and 0.11, and along all of x 0.04. The largest Pareto k was 0.78, 0.78, 0.60 and 0.37.
 """
 
 AFFORDABLE = 1_000_000
