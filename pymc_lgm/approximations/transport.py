@@ -40,7 +40,7 @@ from pymc_lgm.approximations.quadrature import at_nodes, product_rule
 from pymc_lgm.approximations.variational import floored
 from pymc_lgm.compile.loops.elementary import exp, log1p
 from pymc_lgm.gaussian import Prior
-from pymc_lgm.gaussian.sites import Precision, SiteBlocks, roots
+from pymc_lgm.gaussian.sites import Precision, SiteBlocks, are_positive, roots
 from pymc_lgm.linalg import Array
 
 __all__ = ["LARGEST_SET", "Transport", "directions", "transport"]
@@ -317,24 +317,5 @@ def transport(q: GaussianApproximation, likelihood: SiteLikelihood) -> Transport
 
 def _is_convex(prior: Prior, W: Precision) -> bool:
     """Whether K⁻¹ + W is positive definite; a factorization, unless W is so by itself."""
-    alone = _are_positive(W.values) if isinstance(W, SiteBlocks) else W.min() >= 0.0
+    alone = are_positive(W.values) if isinstance(W, SiteBlocks) else W.min() >= 0.0
     return bool(alone) or prior.condition(W) is not None
-
-
-@numba.njit(cache=True, error_model="numpy")
-def _are_positive(blocks: Array) -> bool:
-    """Whether all blocks (G, s, s) are positive definite."""
-    (G, s, _), C = blocks.shape, np.empty(blocks.shape[1:])
-    for g in range(G):
-        for i in range(s):
-            for j in range(i + 1):
-                rest = blocks[g, i, j]
-                for k in range(j):
-                    rest -= C[i, k] * C[j, k]
-                if i == j:
-                    if not rest > 0.0:
-                        return False
-                    C[i, i] = math.sqrt(rest)
-                else:
-                    C[i, j] = rest / C[j, j]
-    return True

@@ -182,6 +182,13 @@ def _full_columns(starts: Index, columns: Index, N: int) -> Index:
 @numba.njit(cache=True)
 def times(starts: Index, columns: Index, values: Array, x: Array, y: Array) -> None:
     """y += A x, with A in compressed rows."""
+    if x.shape[1] == 1:
+        for i in range(starts.size - 1):
+            total = 0.0
+            for p in range(starts[i], starts[i + 1]):
+                total += values[p] * x[columns[p], 0]
+            y[i, 0] += total
+        return
     for i in range(starts.size - 1):
         for p in range(starts[i], starts[i + 1]):
             for c in range(x.shape[1]):
@@ -259,6 +266,11 @@ def bilinear_forms(starts: Index, data: Array, rows: Index, pairs: Index, S: Arr
 @numba.njit(cache=True)
 def times_transposed(starts: Index, columns: Index, data: Array, g: Array, out: Array) -> None:
     """Add Aᵀ g for g of shape (E, k)."""
+    if g.shape[1] == 1:
+        for i in range(starts.size - 1):
+            for t in range(starts[i], starts[i + 1]):
+                out[columns[t], 0] += data[t] * g[i, 0]
+        return
     for i in range(starts.size - 1):
         for t in range(starts[i], starts[i + 1]):
             for c in range(g.shape[1]):

@@ -25,6 +25,8 @@ __all__ = [
     "Diagonal",
     "Precision",
     "SiteBlocks",
+    "add_columns",
+    "are_positive",
     "congruent",
     "diagonal",
     "eigenvalues",
@@ -94,7 +96,9 @@ class SiteBlocks:
 
     def like(self, values: Array) -> SiteBlocks:
         """Blocks of this kind with these values, or values near them."""
-        return replace(self, values=np.where(self.filling, np.eye(self.sets.shape[1]), values))
+        if (self.sets < 0).any():
+            values = np.where(self.filling, np.eye(self.sets.shape[1]), values)
+        return replace(self, values=values)
 
     def lerp(self, other: SiteBlocks, share: float) -> SiteBlocks:
         """W + share (V − W)."""
@@ -159,7 +163,10 @@ class SiteBlocks:
         s = gathered(self.sets, scale)
         s[self.sets < 0] = 1.0
         both = s[:, :, None] * s[:, None, :]
-        eigenvalues, vectors = np.linalg.eigh(both * self.values)
+        scaled = both * self.values
+        if are_positive(scaled - least * np.eye(s.shape[1])):
+            return self
+        eigenvalues, vectors = np.linalg.eigh(scaled)
         raised = (vectors * np.maximum(eigenvalues, least)[:, None, :]) @ vectors.swapaxes(1, 2)
         return replace(self, values=np.where(self.filling, self.values, raised / both))
 
@@ -277,6 +284,14 @@ def _scatter_diagonals(sets: NDArray[np.intp], blocks: Array, out: Array) -> Non
                 out[sets[g, i]] = blocks[g, i, i]
 
 
+@numba.njit(cache=True)
+def add_columns(columns: Array, index: NDArray[np.intp], out: Array) -> None:
+    """Add column k of an array (N, K) to column ``index[k]`` of another."""
+    for row in range(columns.shape[0]):
+        for k in range(columns.shape[1]):
+            out[row, index[k]] += columns[row, k]
+
+
 # Stacks of small matrices
 
 
@@ -297,6 +312,25 @@ def roots(V: Array) -> tuple[Array, Array]:
                     rest -= C[g, i, k] * inverse[g, k, j]
                 inverse[g, i, j] = rest / C[g, i, i]
     return C, inverse
+
+
+@numba.njit(cache=True, error_model="numpy")
+def are_positive(blocks: Array) -> bool:
+    """Whether all blocks (G, s, s) are positive definite."""
+    (G, s, _), C = blocks.shape, np.empty(blocks.shape[1:])
+    for g in range(G):
+        for i in range(s):
+            for j in range(i + 1):
+                rest = blocks[g, i, j]
+                for k in range(j):
+                    rest -= C[i, k] * C[j, k]
+                if i == j:
+                    if not rest > 0.0:
+                        return False
+                    C[i, i] = math.sqrt(rest)
+                else:
+                    C[i, j] = rest / C[j, j]
+    return True
 
 
 def eigenvalues(M: Array) -> Array:

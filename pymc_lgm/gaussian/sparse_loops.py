@@ -117,6 +117,13 @@ def cholesky(starts: Index, below: Index, L: Array, tail: int) -> bool:
 @numba.njit(cache=True)
 def solve(starts: Index, below: Index, L: Array, x: Array) -> None:
     """x ← L⁻¹ x."""
+    if x.shape[1] == 1:
+        for j in range(starts.size - 1):
+            here = x[j, 0] / L[starts[j]]
+            x[j, 0] = here
+            for p in range(starts[j] + 1, starts[j + 1]):
+                x[below[p], 0] -= L[p] * here
+        return
     for j in range(starts.size - 1):
         for c in range(x.shape[1]):
             x[j, c] /= L[starts[j]]
@@ -128,6 +135,13 @@ def solve(starts: Index, below: Index, L: Array, x: Array) -> None:
 @numba.njit(cache=True)
 def solve_transposed(starts: Index, below: Index, L: Array, x: Array) -> None:
     """x ← L⁻ᵀ x."""
+    if x.shape[1] == 1:
+        for j in range(starts.size - 2, -1, -1):
+            here = x[j, 0]
+            for p in range(starts[j] + 1, starts[j + 1]):
+                here -= L[p] * x[below[p], 0]
+            x[j, 0] = here / L[starts[j]]
+        return
     for j in range(starts.size - 2, -1, -1):
         for p in range(starts[j] + 1, starts[j + 1]):
             for c in range(x.shape[1]):

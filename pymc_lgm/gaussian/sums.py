@@ -166,6 +166,11 @@ class Layout:
         key = np.minimum(one, two) * self.M + np.maximum(one, two)
         return np.searchsorted(self._keys, key).astype(np.intp)
 
+    @cached_property
+    def longest(self) -> int:
+        """Elements of the longest column of the factor."""
+        return int(np.diff(self.pattern.starts).max(initial=0))
+
     @property
     def flops(self) -> int:
         """Multiplications of one factorization of P."""

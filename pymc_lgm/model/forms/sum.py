@@ -286,7 +286,7 @@ class SumPredictor(Form):
     @property
     def dense_rows(self) -> int:
         """Elements of the longest column of the factor, which bounds its dense blocks."""
-        return int(np.diff(self.layout.pattern.starts).max(initial=0))
+        return self.layout.longest
 
     @property
     def is_cheaper(self) -> bool:
@@ -729,7 +729,9 @@ def _family(latent: Latent, shape: tuple[int, ...], sums: CumulativeSums | None)
     b = shape[-1]
     cov = latent.cov
     assert cov is not None
-    if cov.ndim > 2:  # one for each vector of a batch, or for those along some of its axes
+    if all(length == 1 for length in cov.type.shape[:-2]):  # all vectors share one
+        cov = cov.reshape((b, b))
+    else:  # one for each vector of a batch, or for those along some of its axes
         cov = pt.broadcast_to(cov, (*shape, b))
     return _Reader(DenseBlocks(n // b, b), [cov], f"{n // b} dense of {b}")
 
