@@ -26,7 +26,7 @@ __all__ = [
     "Precision",
     "SiteBlocks",
     "add_columns",
-    "are_positive",
+    "are_nonnegative",
     "congruent",
     "diagonal",
     "eigenvalues",
@@ -164,11 +164,14 @@ class SiteBlocks:
         s[self.sets < 0] = 1.0
         both = s[:, :, None] * s[:, None, :]
         scaled = both * self.values
-        if are_positive(scaled - least * np.eye(s.shape[1])):
+        low = ~are_nonnegative(scaled - least * np.eye(s.shape[1]))
+        if not low.any():
             return self
-        eigenvalues, vectors = np.linalg.eigh(scaled)
+        eigenvalues, vectors = np.linalg.eigh(scaled[low])
         raised = (vectors * np.maximum(eigenvalues, least)[:, None, :]) @ vectors.swapaxes(1, 2)
-        return replace(self, values=np.where(self.filling, self.values, raised / both))
+        values = self.values.copy()
+        values[low] = np.where(self.filling[low], values[low], raised / both[low])
+        return replace(self, values=values)
 
 
 class Diagonal:
@@ -315,22 +318,28 @@ def roots(V: Array) -> tuple[Array, Array]:
 
 
 @numba.njit(cache=True, error_model="numpy")
-def are_positive(blocks: Array) -> bool:
-    """Whether all blocks (G, s, s) are positive definite."""
-    (G, s, _), C = blocks.shape, np.empty(blocks.shape[1:])
+def are_nonnegative(M: Array) -> NDArray[np.bool_]:
+    """Whether each of some symmetric blocks (G, s, s) has no negative eigenvalue.
+
+    A singular block may count as negative by rounding; one with rows of zeros does not.
+    """
+    (G, s, _), C = M.shape, np.zeros(M.shape[1:])
+    found = np.ones(G, dtype=np.bool_)
     for g in range(G):
         for i in range(s):
             for j in range(i + 1):
-                rest = blocks[g, i, j]
+                rest = M[g, i, j]
                 for k in range(j):
                     rest -= C[i, k] * C[j, k]
                 if i == j:
-                    if not rest > 0.0:
-                        return False
-                    C[i, i] = math.sqrt(rest)
+                    found[g] &= rest >= 0.0
+                    C[i, i] = math.sqrt(max(rest, 0.0))
+                elif C[j, j] == 0.0:
+                    found[g] &= rest == 0.0
+                    C[i, j] = 0.0
                 else:
                     C[i, j] = rest / C[j, j]
-    return True
+    return found
 
 
 def eigenvalues(M: Array) -> Array:

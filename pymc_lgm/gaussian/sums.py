@@ -248,7 +248,11 @@ class SumPrior(StatePrior):
     def __init__(self, model: SumModel, theta: Array, at: SumAt):
         layout = self.layout = model.layout
         self.model, self.numbers, self.A = model, at, layout.numbers(at.A)
-        mean = self.expand(np.concatenate([each.mean for each in at.families]))
+        pairs = zip(at.families, layout.families, strict=True)
+        if all(each.mean is family.zero_mean for each, family in pairs):
+            mean = np.zeros(layout.N + layout.E)
+        else:
+            mean = self.expand(np.concatenate([each.mean for each in at.families]))
         mean[: layout.N] += at.offset
         mean[layout.N :] += at.c
         super().__init__(mean, theta, layout.rank)
