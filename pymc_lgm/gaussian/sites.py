@@ -76,8 +76,7 @@ class SiteBlocks:
         Row k of ``products``, (s, n), is M v_k, where v_k is 1 at the k-th element of every set and
         0 elsewhere.
         """
-        columns = gathered(sets, np.ascontiguousarray(products.T))
-        values = 0.5 * (columns + columns.swapaxes(1, 2))
+        values = _symmetrized(np.ascontiguousarray(sets), np.ascontiguousarray(products))
         return cls(sets, values).like(values)
 
     def times(self, x: Array) -> Array:
@@ -266,17 +265,31 @@ def _scatter(sets: NDArray[np.intp], rows: Array, columns: Array) -> None:
 
 
 @numba.njit(cache=True)
+def _symmetrized(sets: NDArray[np.intp], products: Array) -> Array:
+    """½ (M_g + M_gᵀ) for each set, padded with 0: see `SiteBlocks.of_products`."""
+    G, s = sets.shape
+    values = np.zeros((G, s, s))
+    for g in range(G):
+        for i in range(s):
+            for j in range(s):
+                one, two = sets[g, i], sets[g, j]
+                if one >= 0 and two >= 0:
+                    values[g, i, j] = 0.5 * (products[j, one] + products[i, two])
+    return values
+
+
+@numba.njit(cache=True)
 def _times(sets: NDArray[np.intp], blocks: Array, columns: Array, out: Array) -> None:
     (G, s), N = sets.shape, columns.shape[1]
     for g in range(G):
         for i in range(s):
             if sets[g, i] >= 0:
-                row = out[sets[g, i]]
-                row[:] = 0.0
-                for j in range(s):
-                    if sets[g, j] >= 0:
-                        for c in range(N):
-                            row[c] += blocks[g, i, j] * columns[sets[g, j], c]
+                for c in range(N):
+                    total = 0.0
+                    for j in range(s):
+                        if sets[g, j] >= 0:
+                            total += blocks[g, i, j] * columns[sets[g, j], c]
+                    out[sets[g, i], c] = total
 
 
 @numba.njit(cache=True)

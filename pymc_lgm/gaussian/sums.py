@@ -348,7 +348,9 @@ class SumPrior(StatePrior):
         factor = pattern.factorize(P)
         if factor is None:
             return None
-        whole = constrained_and_updated(factor, layout.C, layout.U, self._scaled_S)
+        whole: Factor | None = factor
+        if layout.C.size or layout.U.size:
+            whole = constrained_and_updated(factor, layout.C, layout.U, self._scaled_S)
         return None if whole is None else SumPosterior(self, W, factor, whole)
 
     def inverse_of_Q(self, x: Array) -> Array:
