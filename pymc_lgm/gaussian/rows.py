@@ -73,7 +73,7 @@ class Rows:
         at = at[np.lexsort((place[columns[at]], row_of[at]))]
         self._at_full = at.reshape(self.E, self.full.size)
         self._is_whole = np.array_equal(at, np.arange(columns.size))
-        self._at_own = np.flatnonzero(~is_full)
+        self._at_own, self._no_column = np.flatnonzero(~is_full), np.zeros((self.E, 0))
         self._columns = columns[self._at_own]
         self._starts = np.concatenate([[0], np.cumsum(~is_full)])[starts].astype(np.intp)
         self._row_of = np.repeat(np.arange(self.E), np.diff(self._starts))
@@ -158,7 +158,7 @@ class Rows:
     def _split(self, A: Array) -> tuple[Array, Array]:
         """D, shape (E, d), and the other numbers."""
         if not self.full.size:
-            return np.zeros((self.E, 0)), A
+            return self._no_column, A
         if self._is_whole:
             return A.reshape(self.E, -1), A[:0]
         return A[self._at_full], A[self._at_own]
