@@ -633,6 +633,28 @@ def test_a_draw_of_several_moves_reports_those_that_have_a_number():
     assert math.isnan(of_all["b"])
 
 
+def test_searches_of_exploration_begin_at_the_sites_of_the_first_theta():
+    """Until the sites at more thetas are known, these are where each search begins."""
+    (element,) = elements_of((lgm.PseudoMarginal, {}), "counts")
+    starts = []
+
+    def noted(*args, start=None, **options):
+        starts.append(start)
+        return element.explore.search(*args, start=start, **options)
+
+    noting = searching(element, noted)
+    chain = Chain.start((noting,), Counts(), np.random.default_rng(1))
+    chain.tunings = [noting.start(chain.state, 40)]
+    chain.step(tune=True)
+    assert starts[0] is None
+    line, first = chain.tunings[0].sites.line, len(starts)
+    one, two = (line(chain.state.theta + x) for x in (0.0, 0.3))
+    np.testing.assert_allclose(one.precision, two.precision, rtol=1e-9)
+    chain.step(tune=True)
+    assert len(starts) > first
+    assert all(start is not None for start in starts[first:])
+
+
 def test_after_tuning_q_is_a_function_of_theta():
     """Frozen searches: the same theta gives the same q, whatever the chain did in between."""
     (element,) = elements_of((lgm.PseudoMarginal, {}), "counts")

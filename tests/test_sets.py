@@ -24,7 +24,7 @@ from pymc_lgm.approximations.variational import (
     variational,
 )
 from pymc_lgm.gaussian import Posterior
-from pymc_lgm.gaussian.sites import SiteBlocks, congruent, eigenvalues, roots
+from pymc_lgm.gaussian.sites import SiteBlocks, are_nonnegative, congruent, eigenvalues, roots
 from pymc_lgm.state import AtTheta
 from pymc_lgm.testing import joint_test
 
@@ -248,9 +248,24 @@ def test_blocks_of_sets_that_are_filled_up_are_parts_of_a_matrix():
     close(W.times(x[:, 0]), whole @ x[:, 0])
     close(W.diagonal(W.values), np.diagonal(whole))
     center, nodes = rng.standard_normal(3), rng.standard_normal((4, 2))
-    found = at_nodes(center, sets, W.values, nodes)
-    close(found[:, sets[0]], center[sets[0]] + nodes @ W.values[0].T)
-    close(found[:, 1], center[1] + nodes @ W.values[1, 0])
+    C = np.tril(W.values)
+    found = at_nodes(center, sets, C, nodes)
+    close(found[:, sets[0]], center[sets[0]] + nodes @ C[0].T)
+    close(found[:, 1], center[1] + nodes @ C[1, 0])
+
+
+def test_only_blocks_with_a_negative_eigenvalue_are_raised():
+    """A block of zeros, as of elements that nothing reads, stays; so do padded ones."""
+    sets = np.array([[0, 1], [2, 3], [4, 5], [6, -1], [7, -1]])
+    values = np.array([[[2.0, 1.0], [1.0, 2.0]], np.zeros((2, 2)), [[1.0, 2.0], [2.0, 1.0]]])
+    padded = np.array([np.diag([-3.0, 1.0]), np.diag([0.0, 1.0])])
+    W = SiteBlocks(sets, np.concatenate([values, padded]))
+    assert are_nonnegative(W.values).tolist() == [True, True, False, False, True]
+    raised = W.at_least(0.0, np.ones(8))
+    np.testing.assert_array_equal(raised.values[[0, 1, 4]], W.values[[0, 1, 4]])
+    close(raised.values[2], np.full((2, 2), 1.5))
+    close(raised.values[3], np.diag([0.0, 1.0]))
+    assert raised.at_least(-1e-9, np.ones(8)) is raised
 
 
 def test_sites_of_a_mean_and_its_noise_have_a_closed_form():

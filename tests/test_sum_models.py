@@ -246,6 +246,19 @@ def test_sums_of_steps_are_walks(name, forced, quick):
     assert read.form.layout.columns.size <= 5 * read.form.layout.E
 
 
+def test_what_does_not_depend_on_theta_is_computed_once(forced, quick):
+    """Neither A nor c is computed again, and one covariance of all vectors is not copied."""
+    form = read_by_name("correlated_slopes").form
+    one, two = (form.sum_at(np.full(3, x)) for x in (0.1, 0.2))
+    assert one.A is two.A
+    assert one.c is two.c
+    assert one.families[-1].values[0].shape == (2, 2)
+    assert (one.families[-1].elements != two.families[-1].elements).any()
+    form = read_by_name("coefficients_that_walk").form
+    one, two = (form.sum_at(np.full(form._setting.at.size, x)) for x in (0.1, 0.2))
+    assert (one.A != two.A).any()
+
+
 def two_predictors():
     g = np.arange(169) % 13
     s = pm.HalfNormal("s", 1, shape=2)

@@ -96,6 +96,7 @@ def at_nodes(center: Array, sets: NDArray[np.intp], C: Array, nodes: Array) -> A
     sets : ndarray of int, shape (G, s)
         Padded with −1.
     C : ndarray, shape (G, s, s)
+        Lower triangular.
     nodes : ndarray, shape (Q, s)
     """
     (G, s), Q = sets.shape, len(nodes)
@@ -105,7 +106,7 @@ def at_nodes(center: Array, sets: NDArray[np.intp], C: Array, nodes: Array) -> A
             for i in range(s):
                 if sets[g, i] >= 0:
                     value = center[sets[g, i]]
-                    for a in range(s):
+                    for a in range(i + 1):
                         value += C[g, i, a] * nodes[k, a]
                     out[k, sets[g, i]] = value
     return out

@@ -40,7 +40,7 @@ from pymc_lgm.approximations.quadrature import at_nodes, product_rule
 from pymc_lgm.approximations.variational import floored
 from pymc_lgm.compile.loops.elementary import exp, log1p
 from pymc_lgm.gaussian import Prior
-from pymc_lgm.gaussian.sites import Precision, SiteBlocks, roots
+from pymc_lgm.gaussian.sites import Precision, SiteBlocks, are_nonnegative, roots
 from pymc_lgm.linalg import Array
 
 __all__ = ["LARGEST_SET", "Transport", "directions", "transport"]
@@ -156,12 +156,11 @@ class Transport:
         Σ⁻¹ = K⁻¹ + W. So no root of K is needed. If K is singular, K⁻¹ g is one of the vectors that
         K maps to g.
         """
-        q = self.q
-        h, hessian = self._correction(np.ascontiguousarray((x - q.center[:, None]).T))
-        g = q.posterior.covariance_times(h.T)
-        middle = x - q.mean[:, None] + 0.5 * g
-        squares = np.einsum("ij,ij->j", middle, h.T - q.posterior.precision_times(g))
-        return x + g, np.array([self._log_slope(each) for each in hessian]), squares
+        q, rows = self.q, np.ascontiguousarray(x.T)
+        h, hessian = self._correction(rows - q.center)
+        g = q.posterior.covariance_times(np.ascontiguousarray(h.T))
+        f, squares = _moved(rows, q.mean, g, h, q.posterior.precision_times(g))
+        return f.T, np.array([self._log_slope(each) for each in hessian]), squares
 
     def backward(self, f: Array) -> Array:
         """x of columns f, each by Newton's method for a convex function."""
@@ -278,6 +277,43 @@ def _corrections(
     return out, hessian
 
 
+@numba.njit(cache=True)
+def _moved(x: Array, mean: Array, g: Array, h: Array, weighted: Array) -> tuple[Array, Array]:
+    """x + g for rows x (N, n) and columns g (n, N), and (x − m + ½ g)ᵀ (h − W g) of each row."""
+    (N, n), f, squares = x.shape, np.empty_like(x), np.zeros(len(x))
+    for k in range(N):
+        for i in range(n):
+            f[k, i] = x[k, i] + g[i, k]
+            squares[k] += (x[k, i] - mean[i] + 0.5 * g[i, k]) * (h[k, i] - weighted[i, k])
+    return f, squares
+
+
+@numba.njit(cache=True, error_model="numpy")
+def _strengths(
+    values: Array, rule: Array, u: Array, inverse: Array, sets: NDArray[np.intp]
+) -> tuple[Array, Array, Array]:
+    """t (K, G) and b (K, s, G), and −Σ_k |t_k| b_k b_kᵀ of each set, (G, s, s).
+
+    They follow from ℓ at the nodes (Q, G), the matrix (Q, K) of `_rule`, `directions`, and the
+    inverse of a root of each set's covariance.
+    """
+    (K, s), (Q, G) = u.shape, values.shape
+    t, b, lowest = np.zeros((K, G)), np.zeros((K, s, G)), np.zeros((G, s, s))
+    for k in range(K):
+        for q in range(Q):
+            for g in range(G):
+                t[k, g] += rule[q, k] * values[q, g]
+        for g in range(G):
+            for i in range(s):
+                for j in range(s):
+                    if sets[g, i] >= 0:
+                        b[k, i, g] += u[k, j] * inverse[g, j, i]
+            for i in range(s):
+                for j in range(s):
+                    lowest[g, i, j] -= abs(t[k, g]) * b[k, i, g] * b[k, j, g]
+    return t, b, lowest
+
+
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")
 def transport(q: GaussianApproximation, likelihood: SiteLikelihood) -> Transport | None:
     """Fit the transport map by evaluations of ℓ: 4, or 16 and 64 for sets of two and three.
@@ -301,14 +337,11 @@ def transport(q: GaussianApproximation, likelihood: SiteLikelihood) -> Transport
         C = np.sqrt(variances)[:, None, None]
         inverse = 1.0 / C
     nodes, to_strengths = _rule(sets.shape[1])
-    t = floored(likelihood.sites(at_nodes(q.center, sets, C, nodes))).T @ to_strengths
+    values = floored(likelihood.sites(at_nodes(q.center, sets, C, nodes)))
+    t, b, lowest = _strengths(values, to_strengths, directions(sets.shape[1]), inverse, sets)
     if not (np.isfinite(t).all() and t.any()):
         return None
-    u, across = directions(sets.shape[1]), np.moveaxis(inverse, 0, -1)
-    b = (u @ across.reshape(u.shape[1], -1)).reshape(len(u), *across.shape[1:])
-    sets, t = np.ascontiguousarray(sets.T), np.ascontiguousarray(t.T)
-    b[:, sets < 0] = 0.0
-    lowest = -np.einsum("kg,kig,kjg->gij", np.abs(t), b, b)
+    sets = np.ascontiguousarray(sets.T)
     for bound in BOUNDS:
         if _is_convex(q.prior, _plus(W, bound * lowest)):
             return Transport(q, sets, b, t, bound)
@@ -317,24 +350,5 @@ def transport(q: GaussianApproximation, likelihood: SiteLikelihood) -> Transport
 
 def _is_convex(prior: Prior, W: Precision) -> bool:
     """Whether K⁻¹ + W is positive definite; a factorization, unless W is so by itself."""
-    alone = _are_positive(W.values) if isinstance(W, SiteBlocks) else W.min() >= 0.0
+    alone = W.min() >= 0.0 if not isinstance(W, SiteBlocks) else are_nonnegative(W.values).all()
     return bool(alone) or prior.condition(W) is not None
-
-
-@numba.njit(cache=True, error_model="numpy")
-def _are_positive(blocks: Array) -> bool:
-    """Whether all blocks (G, s, s) are positive definite."""
-    (G, s, _), C = blocks.shape, np.empty(blocks.shape[1:])
-    for g in range(G):
-        for i in range(s):
-            for j in range(i + 1):
-                rest = blocks[g, i, j]
-                for k in range(j):
-                    rest -= C[i, k] * C[j, k]
-                if i == j:
-                    if not rest > 0.0:
-                        return False
-                    C[i, i] = math.sqrt(rest)
-                else:
-                    C[i, j] = rest / C[j, j]
-    return True

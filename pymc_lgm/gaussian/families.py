@@ -176,10 +176,8 @@ class DenseBlocks(Family):
             if info != 0:
                 return None
             inverses[k] = lower
-        elements = np.broadcast_to(
-            inverses[:, self._lower[0], self._lower[1]], (self.blocks, self._lower[0].size)
-        )
-        return FamilyAt(self.zero_mean, elements.ravel(), BlockFactor(L, self.n), values)
+        elements = inverses[:, *self._lower].repeat(self.blocks // len(K), axis=0).ravel()
+        return FamilyAt(self.zero_mean, elements, BlockFactor(L, self.n), values)
 
     def vjp(self, at: FamilyAt, elements: Array, mean: Array, log_weight: float) -> list[Array]:
         """∂K⁻¹ = −K⁻¹ ∂K K⁻¹ and ∂log|Q| = −tr(K⁻¹ ∂K); summed over the vectors if they share K."""

@@ -25,6 +25,8 @@ __all__ = [
     "Diagonal",
     "Precision",
     "SiteBlocks",
+    "add_columns",
+    "are_nonnegative",
     "congruent",
     "diagonal",
     "eigenvalues",
@@ -74,8 +76,7 @@ class SiteBlocks:
         Row k of ``products``, (s, n), is M v_k, where v_k is 1 at the k-th element of every set and
         0 elsewhere.
         """
-        columns = gathered(sets, np.ascontiguousarray(products.T))
-        values = 0.5 * (columns + columns.swapaxes(1, 2))
+        values = _symmetrized(np.ascontiguousarray(sets), np.ascontiguousarray(products))
         return cls(sets, values).like(values)
 
     def times(self, x: Array) -> Array:
@@ -94,7 +95,9 @@ class SiteBlocks:
 
     def like(self, values: Array) -> SiteBlocks:
         """Blocks of this kind with these values, or values near them."""
-        return replace(self, values=np.where(self.filling, np.eye(self.sets.shape[1]), values))
+        if (self.sets < 0).any():
+            values = np.where(self.filling, np.eye(self.sets.shape[1]), values)
+        return replace(self, values=values)
 
     def lerp(self, other: SiteBlocks, share: float) -> SiteBlocks:
         """W + share (V − W)."""
@@ -159,9 +162,15 @@ class SiteBlocks:
         s = gathered(self.sets, scale)
         s[self.sets < 0] = 1.0
         both = s[:, :, None] * s[:, None, :]
-        eigenvalues, vectors = np.linalg.eigh(both * self.values)
+        scaled = both * self.values
+        low = ~are_nonnegative(scaled - least * np.eye(s.shape[1]))
+        if not low.any():
+            return self
+        eigenvalues, vectors = np.linalg.eigh(scaled[low])
         raised = (vectors * np.maximum(eigenvalues, least)[:, None, :]) @ vectors.swapaxes(1, 2)
-        return replace(self, values=np.where(self.filling, self.values, raised / both))
+        values = self.values.copy()
+        values[low] = np.where(self.filling[low], values[low], raised / both[low])
+        return replace(self, values=values)
 
 
 class Diagonal:
@@ -256,17 +265,31 @@ def _scatter(sets: NDArray[np.intp], rows: Array, columns: Array) -> None:
 
 
 @numba.njit(cache=True)
+def _symmetrized(sets: NDArray[np.intp], products: Array) -> Array:
+    """½ (M_g + M_gᵀ) for each set, padded with 0: see `SiteBlocks.of_products`."""
+    G, s = sets.shape
+    values = np.zeros((G, s, s))
+    for g in range(G):
+        for i in range(s):
+            for j in range(s):
+                one, two = sets[g, i], sets[g, j]
+                if one >= 0 and two >= 0:
+                    values[g, i, j] = 0.5 * (products[j, one] + products[i, two])
+    return values
+
+
+@numba.njit(cache=True)
 def _times(sets: NDArray[np.intp], blocks: Array, columns: Array, out: Array) -> None:
     (G, s), N = sets.shape, columns.shape[1]
     for g in range(G):
         for i in range(s):
             if sets[g, i] >= 0:
-                row = out[sets[g, i]]
-                row[:] = 0.0
-                for j in range(s):
-                    if sets[g, j] >= 0:
-                        for c in range(N):
-                            row[c] += blocks[g, i, j] * columns[sets[g, j], c]
+                for c in range(N):
+                    total = 0.0
+                    for j in range(s):
+                        if sets[g, j] >= 0:
+                            total += blocks[g, i, j] * columns[sets[g, j], c]
+                    out[sets[g, i], c] = total
 
 
 @numba.njit(cache=True)
@@ -275,6 +298,14 @@ def _scatter_diagonals(sets: NDArray[np.intp], blocks: Array, out: Array) -> Non
         for i in range(sets.shape[1]):
             if sets[g, i] >= 0:
                 out[sets[g, i]] = blocks[g, i, i]
+
+
+@numba.njit(cache=True)
+def add_columns(columns: Array, index: NDArray[np.intp], out: Array) -> None:
+    """Add column k of an array (N, K) to column ``index[k]`` of another."""
+    for row in range(columns.shape[0]):
+        for k in range(columns.shape[1]):
+            out[row, index[k]] += columns[row, k]
 
 
 # Stacks of small matrices
@@ -297,6 +328,31 @@ def roots(V: Array) -> tuple[Array, Array]:
                     rest -= C[g, i, k] * inverse[g, k, j]
                 inverse[g, i, j] = rest / C[g, i, i]
     return C, inverse
+
+
+@numba.njit(cache=True, error_model="numpy")
+def are_nonnegative(M: Array) -> NDArray[np.bool_]:
+    """Whether each of some symmetric blocks (G, s, s) has no negative eigenvalue.
+
+    A singular block may count as negative by rounding; one with rows of zeros does not.
+    """
+    (G, s, _), C = M.shape, np.zeros(M.shape[1:])
+    found = np.ones(G, dtype=np.bool_)
+    for g in range(G):
+        for i in range(s):
+            for j in range(i + 1):
+                rest = M[g, i, j]
+                for k in range(j):
+                    rest -= C[i, k] * C[j, k]
+                if i == j:
+                    found[g] &= rest >= 0.0
+                    C[i, i] = math.sqrt(max(rest, 0.0))
+                elif C[j, j] == 0.0:
+                    found[g] &= rest == 0.0
+                    C[i, j] = 0.0
+                else:
+                    C[i, j] = rest / C[j, j]
+    return found
 
 
 def eigenvalues(M: Array) -> Array:

@@ -21,6 +21,9 @@ __all__ = [
 
 Index = NDArray[np.intp]
 
+FEW = 4
+"""Most right-hand sides that are solved one after another: inner loops over so few cost more."""
+
 
 @numba.njit(cache=True)
 def fill(row_starts: Index, columns: Index, n: int) -> tuple[Index, Index]:
@@ -117,6 +120,14 @@ def cholesky(starts: Index, below: Index, L: Array, tail: int) -> bool:
 @numba.njit(cache=True)
 def solve(starts: Index, below: Index, L: Array, x: Array) -> None:
     """x ← L⁻¹ x."""
+    if x.shape[1] <= FEW:
+        for c in range(x.shape[1]):
+            for j in range(starts.size - 1):
+                here = x[j, c] / L[starts[j]]
+                x[j, c] = here
+                for p in range(starts[j] + 1, starts[j + 1]):
+                    x[below[p], c] -= L[p] * here
+        return
     for j in range(starts.size - 1):
         for c in range(x.shape[1]):
             x[j, c] /= L[starts[j]]
@@ -128,6 +139,14 @@ def solve(starts: Index, below: Index, L: Array, x: Array) -> None:
 @numba.njit(cache=True)
 def solve_transposed(starts: Index, below: Index, L: Array, x: Array) -> None:
     """x ← L⁻ᵀ x."""
+    if x.shape[1] <= FEW:
+        for c in range(x.shape[1]):
+            for j in range(starts.size - 2, -1, -1):
+                here = x[j, c]
+                for p in range(starts[j] + 1, starts[j + 1]):
+                    here -= L[p] * x[below[p], c]
+                x[j, c] = here / L[starts[j]]
+        return
     for j in range(starts.size - 2, -1, -1):
         for p in range(starts[j] + 1, starts[j + 1]):
             for c in range(x.shape[1]):

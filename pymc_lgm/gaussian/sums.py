@@ -174,6 +174,11 @@ class Layout:
         found[k, p, q] = self.positions(sets[k, p], sets[k, q])
         return found
 
+    @cached_property
+    def longest(self) -> int:
+        """Elements of the longest column of the factor."""
+        return int(np.diff(self.pattern.starts).max(initial=0))
+
     @property
     def flops(self) -> int:
         """Multiplications of one factorization of P."""
@@ -258,7 +263,11 @@ class SumPrior(StatePrior):
     def __init__(self, model: SumModel, theta: Array, at: SumAt):
         layout = self.layout = model.layout
         self.model, self.numbers, self.A = model, at, layout.numbers(at.A)
-        mean = self.expand(np.concatenate([each.mean for each in at.families]))
+        pairs = zip(at.families, layout.families, strict=True)
+        if all(each.mean is family.zero_mean for each, family in pairs):
+            mean = np.zeros(layout.N + layout.E)
+        else:
+            mean = self.expand(np.concatenate([each.mean for each in at.families]))
         mean[: layout.N] += at.offset
         mean[layout.N :] += at.c
         super().__init__(mean, theta, layout.rank)
@@ -359,7 +368,9 @@ class SumPrior(StatePrior):
         factor = pattern.factorize(P)
         if factor is None:
             return None
-        whole = constrained_and_updated(factor, layout.C, layout.U, self.scaled_S)
+        whole: Factor | None = factor
+        if layout.C.size or layout.U.size:
+            whole = constrained_and_updated(factor, layout.C, layout.U, self.scaled_S)
         return None if whole is None else SumPosterior(self, W, factor, whole)
 
     def precision_times(self, x: Array) -> Array:

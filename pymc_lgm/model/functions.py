@@ -14,13 +14,12 @@ import pymc as pm
 
 from numpy.typing import NDArray
 from pymc.pytensorf import extract_obs_data
-from scipy.sparse import csr_array
 
 from pymc_lgm.approximations.sites import Effects
 from pymc_lgm.compile.graphs.functions import with_address
 from pymc_lgm.compile.loops.callbacks import LogDensity
 from pymc_lgm.gaussian import Prior
-from pymc_lgm.gaussian.sites import ClassBlocks, SiteBlocks, scattered
+from pymc_lgm.gaussian.sites import ClassBlocks, SiteBlocks, add_columns, scattered
 from pymc_lgm.linalg import Array
 from pymc_lgm.model import refusals
 from pymc_lgm.model.forms.base import PriorAt
@@ -331,18 +330,22 @@ class ModelFunctions:
         """
         if self._site_index is None:
             raise ValueError(refusals.does_not_split(self.likelihood_names, self.latent))
-        elements, sums = self.likelihood.elements(rows, theta), self._sums_of_elements
-        return elements if sums is None else np.ascontiguousarray((sums @ elements.T).T)
+        elements = self.likelihood.elements(rows, theta)
+        if self._elements_are_sites:
+            return elements
+        sums = np.zeros((len(rows), self._count_of_sites))
+        add_columns(np.ascontiguousarray(elements), self._site_index, sums)
+        return sums
+
+    @property
+    def _count_of_sites(self) -> int:
+        return self.n if self.sets is None else len(self.sets)
 
     @cached_property
-    def _sums_of_elements(self) -> csr_array | None:
-        """The matrix that adds elements of a log density by site; ``None`` for the identity."""
-        index = self._site_index
-        assert index is not None
-        count = self.n if self.sets is None else len(self.sets)
-        if np.array_equal(index, np.arange(count)):
-            return None
-        return csr_array((np.ones(index.size), (index, np.arange(index.size))), (count, index.size))
+    def _elements_are_sites(self) -> bool:
+        """Whether the i-th element of the log densities is all that reads the i-th site."""
+        assert self._site_index is not None
+        return np.array_equal(self._site_index, np.arange(self._count_of_sites))
 
     @property
     def element_sites(self) -> NDArray[np.intp] | None:

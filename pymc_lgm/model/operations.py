@@ -232,11 +232,19 @@ def carried[Fact](
     """
     known, ends = dict(facts), set(ends)
     for node in toposort(outputs, blockers=ends):
-        is_read = not isinstance(node.op, OF_SHAPES) and not known.keys().isdisjoint(node.inputs)
+        is_read = not known.keys().isdisjoint(_read_by_value(node))
         if is_read and ends.isdisjoint(node.outputs):
             fact = rule(node, [known.get(v) for v in node.inputs])
             known |= dict.fromkeys(node.outputs, fact)
     return known
+
+
+def _read_by_value(node: Apply[Any, Any]) -> Sequence[Variable]:
+    """The inputs of which an operation reads the values, and not only the shapes."""
+    if isinstance(node.op, OF_SHAPES):
+        return []
+    is_fill = isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, ps.Second)
+    return node.inputs[1:] if is_fill else node.inputs
 
 
 def depending(

@@ -194,8 +194,12 @@ class Marginal:
         N = self.n_importance or DRAWS_MEASURED
         # Exploration does not need f, but other steps and the move of f do.
         draws_f = not self.rests or explored % NOISE_PERIOD == 0
-        if explored == 0 and self.climbs:
-            state = self._climb(state, tuning, search)
+        if explored == 0:
+            state = self._climb(state, tuning, search) if self.climbs else state
+            # Until there are more thetas, searches begin at the sites of this one.
+            sites = self._with_sites(tuning.sites, state, state.at.approximation(search))
+            tuning = tuning._replace(sites=sites.renewed() if sites.thetas else sites)
+            search = self.explore.with_line(tuning.sites.line)
         state, tuning, stats = self._approximately(rng, state, tuning, N, draws_f, tune=True)
         tuning = self._learn(rng, state, tuning, search)
         state, tuning, moved = self._move_latent(rng, state, tuning, True, search, draws_f)
@@ -240,15 +244,8 @@ class Marginal:
         converged = self.rests and is_settled(tuning.move)
         schedule = tuning.schedule.after(Phase.EXPLORE, converged=converged)
         q = state.at.approximation(search)
-        sites = tuning.sites
+        sites = self._with_sites(tuning.sites, state, q)
         noise = tuning.noise
-        # The linear model is fitted to sites of converged searches alone.
-        if self.predicts and q is not None and q.converged:
-            if self.copula:
-                margins = Margins(q.posterior.variances, state.prior.precisions)
-                q = replace(q, margins=margins)
-            found = q.sites.with_effects(state.at.likelihood.effects)
-            sites = sites.update(state.theta, found, q.margins, q.center - q.mean)
         # The last fit of the line needs the sites of a quarter of the draws of exploration.
         full = schedule.is_explored and 4 * sites.thetas >= schedule.explored
         if sites.thetas and (schedule.is_renewal or full):
@@ -257,6 +254,18 @@ class Marginal:
         if self._asks_for_noise and schedule.explored % NOISE_PERIOD == 0:
             noise = noise.update(self._noise(rng, state, self._q_to_measure(state, tuning, q)))
         return tuning._replace(schedule=schedule, sites=sites, noise=noise)
+
+    def _with_sites(
+        self, sites: SitesTuning, state: State, q: GaussianApproximation | None
+    ) -> SitesTuning:
+        """Add the sites of q to those of other thetas, if its search has converged."""
+        if not self.predicts or q is None or not q.converged:
+            return sites
+        margins = q.margins
+        if self.copula:
+            margins = Margins(q.posterior.variances, state.prior.precisions)
+        found = q.sites.with_effects(state.at.likelihood.effects)
+        return sites.update(state.theta, found, margins, q.center - q.mean)
 
     @property
     def _asks_for_noise(self) -> bool:

@@ -23,6 +23,7 @@ import pytensor.tensor as pt
 
 from numpy.typing import NDArray
 from pymc.distributions.transforms import ZeroSumTransform
+from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.replace import clone_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors
 
@@ -60,7 +61,7 @@ from pymc_lgm.model.forms.base import (
 from pymc_lgm.model.forms.integrated import IntegratedEffects
 from pymc_lgm.model.latents import Latent
 from pymc_lgm.model.log_concave import are_bent_slowly, are_log_concave, are_quadratic
-from pymc_lgm.model.operations import Variable
+from pymc_lgm.model.operations import Variable, depending
 from pymc_lgm.model.predictor import AffineGraph, Elements
 from pymc_lgm.model.reading import discrete_in
 from pymc_lgm.model.reads import MOST as MOST_READ
@@ -257,6 +258,9 @@ class SumPredictor(Form):
         of_values = setting.model.replace_rvs_by_values(
             [x for k in self._order for x in self._readers[k].reads]
         )
+        graphs = [of_seeds, offset]
+        shared = [v for v in ancestors(graphs) if isinstance(v, SharedVariable)]
+        self._is_fixed = depending(graphs, [setting.theta, *shared]).isdisjoint(graphs)
         self.of_values = [graph.of_values, *of_values]
         self.theta_graphs = [of_seeds, offset, *setting.place(of_values)]
 
@@ -286,7 +290,7 @@ class SumPredictor(Form):
     @property
     def dense_rows(self) -> int:
         """Elements of the longest column of the factor, which bounds its dense blocks."""
-        return int(np.diff(self.layout.pattern.starts).max(initial=0))
+        return self.layout.longest
 
     @property
     def is_cheaper(self) -> bool:
@@ -394,9 +398,23 @@ class SumPredictor(Form):
         """Elements of eta that observations read together."""
         return self._sets
 
+    def _numbers(self, theta: Array) -> list[Array]:
+        """The values of ``theta_graphs``; those of the predictor are computed once if they can."""
+        fixed = self._at_seeds
+        return [*fixed, *(self._moving_numbers(theta) if self.theta_graphs[len(fixed) :] else ())]
+
     @cached_property
-    def _numbers(self) -> Callable[[Array], list[Array]]:
-        return self._setting.compiled([self._setting.theta], list(self.theta_graphs))
+    def _at_seeds(self) -> list[Array]:
+        """The predictor at the seeds and the offset, unless they depend on theta or other steps."""
+        if not self._is_fixed:
+            return []
+        theta, at = self._setting.theta, self._setting.at
+        return list(called_once([theta], list(self.theta_graphs[:2]))(at))
+
+    @cached_property
+    def _moving_numbers(self) -> Callable[[Array], list[Array]]:
+        graphs = list(self.theta_graphs[len(self._at_seeds) :])
+        return self._setting.compiled([self._setting.theta], graphs)
 
     @cached_property
     def _values(self) -> Callable[[Array, Array], list[Array]]:
@@ -447,24 +465,35 @@ class SumPredictor(Form):
     def _made_at(self, theta: Array) -> _Numbers | None:
         """c, A, families and effects at theta; ``None`` if one is not finite or not proper."""
         rows, offset, *values = self._numbers(theta)
-        if not (np.isfinite(rows).all() and np.isfinite(offset).all()):
+        affine = self._fixed_affine if self._is_fixed else self._affine_of(rows, offset)
+        if affine is None:
             return None
-        A = self._numbers_of_A(rows)
         families = []
         for _, family in self._families_at(values):
             if family is None:
                 return None
             families.append(family)
         in_x = families[: len(self._in_x)]
-        of_x = SumAt(np.array(rows[0]), np.array(offset), A[self._is_of_x], in_x)
+        of_x = SumAt(affine.c, affine.offset, affine.of_x, in_x)
         if self._own is None:
             return _Numbers(of_x, np.zeros(0), np.zeros(self._first.size))
         (variances,) = families[-1].values
         sd = np.sqrt(variances)
         d = np.zeros(self._first.size)
-        d[self._rows[~self._is_of_x]] = A[~self._is_of_x]
+        d[self._rows[~self._is_of_x]] = affine.of_effects
         d *= sd[self._own.read]
         return _Numbers(of_x, sd, d)
+
+    def _affine_of(self, rows: Array, offset: Array) -> _Affine | None:
+        """c and A from the predictor at the seeds; ``None`` if a number is not finite."""
+        if not (np.isfinite(rows).all() and np.isfinite(offset).all()):
+            return None
+        A = self._numbers_of_A(rows)
+        return _Affine(rows[0].copy(), offset, A[self._is_of_x], A[~self._is_of_x])
+
+    @cached_property
+    def _fixed_affine(self) -> _Affine | None:
+        return self._affine_of(*self._at_seeds)
 
     def _families_at(self, values: list[Array]) -> Iterator[tuple[Latent, FamilyAt | None]]:
         """The latent variables with their families, given their values; the effects come last."""
@@ -638,6 +667,15 @@ class _Own(NamedTuple):
     read: Index
 
 
+class _Affine(NamedTuple):
+    """eta = c + A x + D w with effects w, and what is added to x in f."""
+
+    c: Array
+    offset: Array
+    of_x: Array
+    of_effects: Array
+
+
 class _Numbers(NamedTuple):
     """The numbers at one theta.
 
@@ -729,7 +767,9 @@ def _family(latent: Latent, shape: tuple[int, ...], sums: CumulativeSums | None)
     b = shape[-1]
     cov = latent.cov
     assert cov is not None
-    if cov.ndim > 2:  # one for each vector of a batch, or for those along some of its axes
+    if all(length == 1 for length in cov.type.shape[:-2]):  # all vectors share one
+        cov = cov.reshape((b, b))
+    else:  # one for each vector of a batch, or for those along some of its axes
         cov = pt.broadcast_to(cov, (*shape, b))
     return _Reader(DenseBlocks(n // b, b), [cov], f"{n // b} dense of {b}")
 
