@@ -8,9 +8,10 @@ element of f that the observation reads, given all others. "line" is `lgm.loo`. 
 percentage of observations whose Pareto k is above 0.7, the expected log predictive density, and the
 seconds that `lgm.loo` took after sampling.
 
-With --groups, on models of sums.py with effects of groups: whole groups are left out, or single
-observations, each along a line of its own as for a process, "lines", and by the effects that each
-group has alone, "effects". Seconds include reading the model. Fewer than 200 draws have no k.
+With --groups, on models of sums.py. Groups are left out by integrals over their own effects,
+"effects", or along a line for each, "lines". Single observations are left out along lines that move
+the few latent variables near them, "near", or along lines that move all, "all". Seconds include
+reading the model. Fewer than 200 draws have no k.
 """
 
 from __future__ import annotations
@@ -96,13 +97,18 @@ def alone(likelihood, prior):
 lgm_laplace = cross_validation.laplace
 
 
-OF_GROUPS = {"correlated_slopes": (60, 1, 1), "many_groups": (500, 5, 100)}
-"""Models of sums.py, their number of groups of ten, and ``thin`` for effects and for lines, which
-take seconds per draw for thousands of observations."""
+OF_GROUPS = {
+    "correlated_slopes": (60, 1, 1),
+    "many_groups": (500, 5, 100),
+    "crossed": (None, 5, 200),
+    "panel": (None, 5, 200),
+}
+"""Models of sums.py, their number of groups of ten if groups are left out, and ``thin`` for both
+ways. Lines along all latent variables take seconds per draw for thousands of observations."""
 
 
 def by_lines() -> ExitStack:
-    """A context in which `lgm.loo` uses no effects of groups."""
+    """A context in which every line moves all latent variables."""
     stack = ExitStack()
     for kind in (cross_validation.OwnElements, cross_validation.LocalLines):
         stack.enter_context(patch.object(kind, "of", lambda *_: None))
@@ -119,10 +125,12 @@ def groups(args: argparse.Namespace) -> None:
             sums.MODELS[name](np.random.default_rng(0))
             step = lgm.PseudoMarginal()
             idata = pm.sample(500, tune=500, chains=2, step=step, random_seed=1, progressbar=False)
-            label = np.repeat(np.arange(count), 10)
-            for left, given in (("groups", label), ("observations", None)):
-                for by, thin in zip(("effects", "lines"), thins, strict=True):
-                    with by_lines() if by == "lines" else nullcontext():
+            ways = [("observations", ("near", "all"), None)]
+            if count is not None:
+                ways.insert(0, ("groups", ("effects", "lines"), np.repeat(np.arange(count), 10)))
+            for left, (fast, slow), given in ways:
+                for by, thin in zip((fast, slow), thins, strict=True):
+                    with by_lines() if by == slow else nullcontext():
                         start = time.process_time()
                         tree = lgm.leave_one_out(idata, groups=given, thin=thin, progressbar=False)
                         seconds = time.process_time() - start
