@@ -173,10 +173,10 @@ def leave_one_out(
     groups : array_like, optional
         A label for each observation, of the shape of the observed variable: all observations with
         the same label are left out together, as the pupils of a school. If every group has two or
-        three latent variables of its own, such as an intercept and a slope, the density has them
-        integrated out. With more than 30 groups one is enough. Otherwise the line is that of the
-        average of their :math:`f_i`. If a Pareto k of `loo` is above 0.7, the group says more of f
-        than what is integrated out: fit the model without it.
+        more latent variables of its own, such as an intercept and a slope, or a series, the density
+        has them integrated out. With more than 30 groups one is enough. Otherwise the line is that
+        of the average of their :math:`f_i`. If a Pareto k of `loo` is above 0.7, the group says
+        more of f than what is integrated out: fit the model without it.
     theta : sequence of variables or names, optional
         Hyper-parameters that could be latent, as a cutpoint or an onset with a ``pm.Normal``
         prior. Name them if observations read one element of f each once they are known. Both
@@ -220,7 +220,8 @@ def leave_one_out(
     likelihood per observation: :math:`O(n^3)` for a dense process, and :math:`O(n^2)` for the
     likelihood. In a long series, or with effects of many groups, all observations together take
     some thousand evaluations. Groups take mostly 120 to 140 evaluations each. If they have latent
-    variables of their own, all groups together take a few hundred.
+    variables of their own, all groups together take a few hundred. More than three for a group
+    are integrated by importance sampling, with a standard error of mostly 0.03 or less.
     Each log density has an error of about 1e-4, at most 1e-2 for a likelihood with cliffs. If the
     model integrates the process out, as `pymc.gp.Marginal` does, the densities have a closed form
     (Sundararajan and Keerthi 2001).
@@ -296,7 +297,7 @@ def _left_out(
             if group is None:
                 found[:, s] = source(points(i), natural, rng)
             else:
-                found[::2, s] = source.without_groups(points(i), group)
+                found[::2, s] = source.without_groups(points(i), group, rng)
             _refuse_infinite(source, found[0, s], i)
     _separate(found[0])
     sizes = posterior.sizes["chain"], posterior.sizes["draw"]
@@ -545,7 +546,9 @@ class _OfLatent:
             self._own = own
         return self._own is not None
 
-    def without_groups(self, point: Point, group: Any) -> tuple[Array, Array]:
+    def without_groups(
+        self, point: Point, group: Any, rng: np.random.Generator
+    ) -> tuple[Array, Array]:
         """Log densities of a draw, and log p(y_g | f, theta), each (G,)."""
         elements, f, q = self._at(point)
         if q is None:
@@ -553,7 +556,8 @@ class _OfLatent:
             return nothing, nothing
         which = self._y.which
         if self._own is not None:
-            return left_out_effects(elements, self._own, which, group, q, f)
+            likelihood = LikelihoodAt(self._lgm, self._theta[0])
+            return left_out_effects(elements, likelihood, self._own, which, group, q, f, rng)
         return left_out_groups(elements, which, self._y.site, group, q, f)
 
     def _reads(self, layout: Layout) -> Any:
@@ -630,7 +634,9 @@ class _OfNormal:
         """Whether f is integrated out of the density of a group: all of it is."""
         return True
 
-    def without_groups(self, point: Point, group: Any) -> tuple[Array, Array]:
+    def without_groups(
+        self, point: Point, group: Any, rng: np.random.Generator
+    ) -> tuple[Array, Array]:
         """log N(y_g; y_g − P_gg⁻¹ a_g, P_gg⁻¹) of each group, P = K⁻¹ and a = P (y − m)."""
         prior = self._prior(point)
         found = np.full(group.max() + 1, np.nan)

@@ -5,8 +5,9 @@ others. If they are independent of the rest r of x given theta, they enter nothi
 
     p(y_g | y_-g, r, theta) = p(y_g | r, theta) = ∫ p(y_g | x_g, r) N(x_g; m_g, Q_g⁻¹) dx_g.
 
-It is an integral over the one to three elements of x_g, by a product of Gauss-Hermite rules. No
-observation is in two groups. So one row of f can have a node of every group, and a draw takes a few
+It is an integral over the elements of x_g: of one to three by a product of Gauss-Hermite rules, of
+more, as a series of the group's own, by importance sampling from Laplace's approximation. No
+observation is in two groups. So one row of f can have a node of every group, and a draw takes some
 hundred evaluations of the likelihood for any number of groups. The line of
 `pymc_lgm.approximations.left_out` takes more than a hundred for each group, and integrates over one
 direction only.
@@ -26,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from pymc_lgm.approximations.gaussian import GaussianApproximation
+from pymc_lgm.approximations.gaussian import GaussianApproximation, Likelihood
 from pymc_lgm.approximations.left_out import CELLS, ENOUGH, ROUGH
 from pymc_lgm.approximations.quadrature import product_rule
 from pymc_lgm.gaussian.sites import roots
@@ -38,13 +39,24 @@ __all__ = ["OwnElements", "left_out_effects"]
 Index = NDArray[np.intp]
 
 PER_AXIS = {1: 24, 2: 12, 3: 8}
-"""Nodes per axis by the number of elements of x_g. More elements are too many for a product rule.
+"""Nodes per axis by the number of elements of x_g. With more elements the integral is sampled.
 
 With them `ENOUGH` is met in two to four rounds for groups of one to fifty counts.
 """
 
 ROUNDS = 10
 """Largest number of rules for one integral, each at the moments that the one before has found."""
+
+LARGEST = 200
+"""Largest number of elements of x_g. Their blocks of the precision are dense. It is a choice."""
+
+NEWTON = 6
+"""Newton steps to the center of the proposals. Fewer cost draws, and no exactness."""
+
+DRAWS, ERROR, MOST = 32, 0.03, 2048
+"""Importance draws of each x_g at once, in pairs that mirror each other. They are repeated until
+the standard error of every logarithm is `ERROR`, or there are `MOST` draws. The error adds to the
+variation of the weights among draws of the trace, which is larger."""
 
 LEAST = 1e-10
 """Smallest diagonal element that is added to a covariance, relative to its diagonal, so that it has
@@ -91,7 +103,7 @@ class OwnElements:
         Returns
         -------
         OwnElements or None
-            ``None`` if a group has none, or more than three.
+            ``None`` if a group has none, or more than `LARGEST`.
         """
         if layout.B is not None:
             return None
@@ -104,7 +116,7 @@ class OwnElements:
         owner[(layout.C != 0.0).any(axis=1) | (layout.U != 0.0).any(axis=1)] = SEVERAL
         _spread(owner, layout.rows_of_Q, layout.columns_of_Q)
         sizes = np.bincount(owner[owner >= 0], minlength=count)
-        if not (sizes.min() >= 1 and sizes.max() <= max(PER_AXIS)):
+        if sizes.min() < 1 or sizes.max() > LARGEST or count * sizes.max() ** 2 > CELLS:
             return None
         at, slot = _numbered(owner)
         return cls(layout, at, slot, layout.positions_of_blocks(at))
@@ -130,11 +142,13 @@ def _spread(owner: Index, j: Index, k: Index) -> None:
 @np.errstate(all="ignore")
 def left_out_effects(
     elements: Callable[[Array], Array],
+    likelihood: Likelihood,
     own: OwnElements,
     which: Index,
     group: Index,
     q: GaussianApproximation,
     f: Array,
+    rng: np.random.Generator,
 ) -> tuple[Array, Array]:
     """Leave out the observations of each group together, for one draw f.
 
@@ -142,23 +156,34 @@ def left_out_effects(
     ----------
     elements, which, q, f
         As in `left_out`; the prior of q is a sum.
+    likelihood : Likelihood
+        ℓ and its derivatives as a function of f.
     own : OwnElements
     group : ndarray of int, shape (M,)
         The group of each observation, 0 to G − 1.
+    rng : numpy.random.Generator
+        For importance draws, if a group has more than three elements.
 
     Returns
     -------
     log_density : ndarray, shape (G,)
-        log p(y_g | r, theta); NaN if the integral is not found.
+        log p(y_g | r, theta); NaN if the integral is not found. With more than three elements it
+        has a standard error of mostly `ERROR` or less.
     own : ndarray, shape (G,)
         log p(y_g | f, theta), of the draw itself.
 
     Notes
     -----
-    Mostly a hundred rows of the likelihood for one element of x_g, 500 for two, 2000 for three.
+    Mostly a hundred rows of the likelihood for one element of x_g, 500 for two, 2000 for three, and
+    40 to some hundred for more.
     """
     integrals = _Integrals(elements, own, which, group, q, f)
-    return integrals.log_density(), np.bincount(group, elements(f[None])[0][which])
+    if integrals.d in PER_AXIS:
+        found = integrals.log_density()
+    else:
+        integrals.center_by(likelihood)
+        found = integrals.sampled_log_density(rng)
+    return found, np.bincount(group, elements(f[None])[0][which])
 
 
 class _Integrals:
@@ -174,6 +199,7 @@ class _Integrals:
         f: Array,
     ):
         self._elements, self._which, self._f, self._N = elements, which, f, own.layout.N
+        self._own, self._q = own, q
         self._of_group = csr_array((np.ones(group.size), (group, np.arange(group.size))))
         layout, prior = own.layout, q.prior
         assert isinstance(prior, SumPrior)
@@ -187,10 +213,50 @@ class _Integrals:
         W = np.maximum(q.precision[self._N :], 0.0)
         pull = q.sites.nu[self._N :] - W * ((f - prior.mean)[self._N :] - self._J @ u)
         self._Q = blocks_at(own.positions, prior.elements)
-        _, inverse = roots(blocks_at(own.positions, prior.elements_with(W)))
+        self._go_to(W, pull)
+
+    def _go_to(self, W: Array, pull: Array) -> None:
+        """Center and root of the Gaussian with sites exp(pullᵀ Ju − ½ uᵀJᵀ W Ju)."""
+        prior = self._q.prior
+        assert isinstance(prior, SumPrior)
+        _, inverse = roots(blocks_at(self._own.positions, prior.elements_with(W)))
         self._root = np.ascontiguousarray(inverse.swapaxes(1, 2))
         half = np.einsum("gij,gj->gi", inverse, (self._J.T @ pull).reshape(self.G, self.d))
         self._center = np.einsum("gij,gj->gi", self._root, half)
+
+    def center_by(self, likelihood: Likelihood) -> None:
+        """Newton steps to the modes of the u_g."""
+        f = self._f.copy()
+        for _ in range(NEWTON):
+            change = self._J @ self._center.ravel()
+            f[self._N :] = self._eta + change
+            _, gradient, W, _ = likelihood(f)
+            W = np.maximum(W[self._N :], 0.0)
+            if not (np.isfinite(W).all() and np.isfinite(gradient).all()):
+                return
+            self._go_to(W, gradient[self._N :] + W * change)
+
+    def sampled_log_density(self, rng: np.random.Generator) -> Array:
+        """Importance sampling of all integrals."""
+        log_Q = np.linalg.slogdet(self._Q)[1]
+        log_root = np.log(np.einsum("gii->gi", self._root)).sum(axis=1)
+        terms = np.empty((0, self.G))
+        while len(terms) < MOST:
+            xi = rng.standard_normal((DRAWS // 2, self.G, self.d))
+            xi = np.concatenate([xi, -xi])
+            u = self._center + np.einsum("gij,kgj->kgi", self._root, xi)
+            squares = np.einsum("kgi,gij,kgj->kg", u, self._Q, u)
+            new = self._given(u) - 0.5 * squares + 0.5 * (xi**2).sum(axis=2)
+            new[~(new < np.inf)] = -np.inf
+            # The mean of a pair, since its draws are not independent.
+            terms = np.concatenate([terms, np.logaddexp(*np.split(new, 2)) - np.log(2.0)])
+            top = terms.max(axis=0)
+            weights = np.exp(terms - top)
+            mean = weights.mean(axis=0)
+            if (weights.std(axis=0) <= ERROR * mean * np.sqrt(len(terms))).all():
+                break
+        result: Array = top + np.log(mean) + 0.5 * log_Q + log_root
+        return result
 
     def log_density(self) -> Array:
         """Integrate by rules at better and better centers, until two agree."""

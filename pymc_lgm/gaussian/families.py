@@ -203,11 +203,14 @@ class BandedSeries(Family):
     ----------
     n, width : int
         Elements of x, and diagonals of T.
+    length : int, optional
+        Elements of each of several series: T is 0 between two of them. By default there is one.
     """
 
-    def __init__(self, n: int, width: int):
+    def __init__(self, n: int, width: int, length: int | None = None):
+        length = length or n
         below, column = np.indices((width, n))
-        inside = below + column < n
+        inside = below + column % length < length
         self._which = np.flatnonzero(inside.ravel())
         super().__init__(n, (below + column)[inside], column[inside])
 

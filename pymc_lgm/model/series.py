@@ -9,6 +9,8 @@ innovations N(μ, L Lᵀ), the rows of T at a time are L⁻¹ (x_t − x_{t−1}
 
 from __future__ import annotations
 
+import math
+
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -63,7 +65,7 @@ def _series(
     return Series(
         kind="series",
         reads=[whitener, drive],
-        family=lambda n: BandedSeries(n, width),
+        family=lambda n: BandedSeries(n, width, n // math.prod(batch)),
         covariance=covariance,
         fault=f"The series {str(rv.name)!r} has a standard deviation that is not a positive number",
         remedy=". A stationary start, sigma / sqrt(1 - rho**2), needs |rho| < 1: give rho a prior "

@@ -795,7 +795,7 @@ def _of_sums(latent: Latent, shape: tuple[int, ...], sums: CumulativeSums) -> _R
         width += 1
     several = "" if n == length else f" of {n // length} series"
     kind = f"cumulative sums{several}, {len(sums.later)} times"
-    return _Reader(BandedSeries(n, width), [T, drive], kind, sums)
+    return _Reader(BandedSeries(n, width, length), [T, drive], kind, sums)
 
 
 def _colors(rows: Index, columns: Index, N: int) -> Index:
