@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pymc as pm
 
+from pymc.distributions.distribution import PartialObservedRV
 from pymc.distributions.multivariate import (
     CARRV,
     ICARRV,
@@ -63,6 +64,11 @@ MIXING = (Dot, Sum, CumOp, Blockwise)
 BESIDE_ANOTHER = "many observations read each of its elements beside another linear predictor"
 IN_A_MEAN = "it is in the mean of a process that this sampler factorizes separately"
 NOT_IN_A_PREDICTOR = "it is not part of a linear predictor that the samplers integrate out"
+IN_A_ROW = (
+    "it completes rows of which the other elements are observed, which the samplers do not "
+    "integrate out. To leave it out, observe the rows that lack the same elements as a variable of their "
+    "own, pm.MvNormal(..., mu=mu[rows][:, seen], cov=cov[seen][:, seen], observed=y[rows][:, seen])"
+)
 """Reasons why a variable is a hyper-parameter."""
 
 ALWAYS = (
@@ -423,8 +429,10 @@ def refuse_left_gaussians(model: pm.Model, reading: Reading, theta: Container[Va
     left = [rv for rv in left if sizes[rv] > 1]
     if not left:
         return
-    unknown = [rv for rv in left if not is_gaussian(model, rv)]
+    in_a_row = [rv for rv in left if _completes_rows(rv)]
+    unknown = [rv for rv in left if not is_gaussian(model, rv) and rv not in in_a_row]
     reasons = {rv: reading.left.get(rv, NOT_IN_A_PREDICTOR) for rv in left}
+    reasons |= dict.fromkeys(in_a_row, IN_A_ROW)
     reasons |= {rv: f"this package does not integrate out {_called(rv)}" for rv in unknown}
     total = sum(sizes.values())
     if unknown or total > MOST_LEFT:
@@ -456,11 +464,19 @@ def _is_normal(model: pm.Model, rv: Variable) -> bool:
         return True
     if model.rvs_to_transforms[rv] is not None:
         return False
-    if isinstance(op, ALWAYS):
+    if isinstance(op, ALWAYS) or _completes_rows(rv):
         return True
     if isinstance(op, AutoRegressiveRV):
         return _is_innovation(rv.owner.inputs[2])
     return isinstance(op, RandomWalkRV) and all(map(_is_innovation, rv.owner.inputs[:2]))
+
+
+def _completes_rows(rv: Variable) -> bool:
+    """Whether a variable has the missing elements of normal rows of which others are observed."""
+    if not isinstance(rv.owner.op, PartialObservedRV):
+        return False
+    row = rv.owner.inputs[0].owner
+    return row is not None and isinstance(row.op, MvNormalRV)
 
 
 def _is_innovation(v: Variable) -> bool:
