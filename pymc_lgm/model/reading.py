@@ -66,8 +66,9 @@ IN_A_MEAN = "it is in the mean of a process that this sampler factorizes separat
 NOT_IN_A_PREDICTOR = "it is not part of a linear predictor that the samplers integrate out"
 IN_A_ROW = (
     "it completes rows of which the other elements are observed, which the samplers do not "
-    "integrate out. To leave it out, observe the rows that lack the same elements as a variable of their "
-    "own, pm.MvNormal(..., mu=mu[rows][:, seen], cov=cov[seen][:, seen], observed=y[rows][:, seen])"
+    "integrate out. To leave it out, observe the rows that lack the same elements as a variable of "
+    "their own, pm.MvNormal(..., mu=mu[rows][:, seen], cov=cov[seen][:, seen], "
+    "observed=y[rows][:, seen])"
 )
 """Reasons why a variable is a hyper-parameter."""
 
