@@ -62,6 +62,7 @@ MIXING = (Dot, Sum, CumOp, Blockwise)
 """Operations whose result may have elements that depend on several elements of a vector."""
 
 BESIDE_ANOTHER = "many observations read each of its elements beside another linear predictor"
+GIVEN = "the linear predictor is affine in other latent variables only given it"
 IN_A_MEAN = "it is in the mean of a process that this sampler factorizes separately"
 NOT_IN_A_PREDICTOR = "it is not part of a linear predictor that the samplers integrate out"
 IN_A_ROW = (
@@ -166,6 +167,8 @@ def read_latents(
     A candidate is a hyper-parameter instead if
 
     - a covariance depends on it, or another latent's mean does, but not through an affine map;
+    - it has few elements, and the predictor is affine in other candidates only given it, as in a
+      product of it and an effect, unless it is named;
     - it is one number that a density reads alone, such as a common log standard deviation;
     - it has few elements, each of which many observations read beside another linear predictor,
       unless it is named;
@@ -209,6 +212,7 @@ def read_latents(
         found = find_frontier(terms, [latent.node for latent in latents], model.basic_RVs)
         of_node = {latent.node: latent.rv for latent in latents}
         reasons = _unread_first(found, of_node, read) or _not_affine(found, of_node, named)
+        reasons = reasons or _factors_in(found.factors, of_node, named)
         reasons = reasons or _single_in(terms, found.predictor, of_node)
         joins = False
         if not reasons and len(found.predictor) > 1:
@@ -259,6 +263,25 @@ def _not_affine(
             outer = next(of_node[x] for x in why.outputs if x in of_node)
             raise ValueError(refusals.hidden_layer(str(rv.name), str(outer.name)))
     return {rv: _reason(why, of_node) for rv, why in refused.items()}
+
+
+def _factors_in(
+    factors: Sequence[Sequence[set[Variable]]],
+    of_node: dict[Variable, Variable],
+    named: Sequence[Variable],
+) -> dict[Variable, str]:
+    """The candidates given which a product is affine in the others, if they are few, with reasons.
+
+    The factor with fewer elements is given, and it is neither a process nor named.
+    """
+    reasons: dict[Variable, str] = {}
+    for alternatives in factors:
+        several = [[of_node[x] for x in given] for given in alternatives]
+        free = [rvs for rvs in several if not any(is_process(rv) or rv in named for rv in rvs)]
+        fewest = min(free, key=_total_of, default=[])
+        if _total_of(fewest) <= MOST_LEFT:
+            reasons |= dict.fromkeys(fewest, GIVEN)
+    return reasons
 
 
 def _placed_by_discrete(
@@ -329,6 +352,11 @@ def _unread(model: pm.Model) -> list[Variable]:
 def _elements_of(rv: Variable) -> int:
     """The number of elements of a random variable."""
     return int(np.prod(shape_of(rv)))
+
+
+def _total_of(rvs: Sequence[Variable]) -> int:
+    """The number of elements of several random variables."""
+    return sum(map(_elements_of, rvs))
 
 
 def _is_many(rv: Variable) -> bool:
