@@ -138,6 +138,10 @@ SHAPES = Mode(linker="py", optimizer="fast_compile")
 FUSED = "fuse_indexed_into_elemwise"
 """PyTensor's name of the rewrite that joins loops, which `LoopLinker` does itself."""
 
+MERGED = "local_merge_alloc"
+"""PyTensor's rewrite of a repetition of a repeated array. It takes a length that it does not know
+yet to be 1 for a wrong one, and the function then raises an error: see docs/upstream.md."""
+
 SCALARS = "scalarize"
 """PyTensor's name of the rewrite that passes arrays of one element as scalars."""
 
@@ -225,7 +229,7 @@ def compiled(inputs: list[Variable], outputs: Any, kwargs: Mapping[str, Any]) ->
     >>> compiled([x], [2.0 * x, pt.zeros(2)], {})(np.ones(2))
     [array([2., 2.]), array([0., 0.])]
     """
-    mode = get_mode(kwargs.get("mode"))
+    mode = get_mode(kwargs.get("mode")).excluding(MERGED)
     in_numba = isinstance(mode.linker, NumbaLinker)
     if in_numba:
         mode = in_loops(mode)
