@@ -5,6 +5,7 @@ import pickle
 import re
 import subprocess
 import sys
+import warnings
 
 from pathlib import Path
 
@@ -486,3 +487,15 @@ def test_polygamma_functions_are_those_of_scipy_without_python(n):
     function = afresh([X], [graph])
     expected = special.polygamma(n, x) * (1.0 + (n == 1))
     np.testing.assert_allclose(function(x[None])[0][0], expected, rtol=2e-15)
+
+
+@pytest.mark.slow
+def test_a_loop_of_many_arrays_is_no_warning():
+    """PyTensor does not fuse it without C, which users can do nothing about."""
+    x = [pt.vector(f"x{k}", shape=(3,)) for k in range(33)]
+    total = sum(pt.exp(v) * (k + 1.0) for k, v in enumerate(x))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        function = compiled(x, total * total, {})
+    assert not said
+    np.testing.assert_allclose(function(*np.zeros((33, 3))), 561.0**2)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
+from warnings import catch_warnings, filterwarnings
 
 import numba
 import numpy as np
@@ -238,7 +239,8 @@ def compiled(inputs: list[Variable], outputs: Any, kwargs: Mapping[str, Any]) ->
     graphs = outputs if several else [outputs]
     moving = [graph for graph in graphs if _moves(graph, inputs)]
     if len(moving) == len(graphs):
-        with without_c() if in_numba else nullcontext():
+        with without_c() if in_numba else nullcontext(), catch_warnings():
+            filterwarnings("ignore", "Loop fusion failed", UserWarning)  # two loops are as good
             function: Any = pymc_compile(inputs, outputs, **options)
         function.trust_input = True
         rewritten = function.maker.fgraph
