@@ -374,6 +374,20 @@ def nan_beside_a_coefficient_of_the_mean() -> None:
     step(sampler=lgm.PseudoMarginal)
 
 
+@refused("joins more than 12 elements of 'e'", "A pytensor.scan reads 'e'", "pm.AR", r"ASIS\(\)")
+def recursion_in_a_scan() -> None:
+    e, rho = pm.Normal("e", shape=14), pm.Beta("rho", 2.0, 2.0)
+    x = pytensor.scan(
+        lambda now, before, rho: rho * before + now,
+        sequences=[e],
+        outputs_info=[pt.zeros(())],
+        non_sequences=[rho],
+        return_updates=False,
+    )
+    pm.Poisson("y", pm.math.exp(x), observed=np.ones(14, dtype=int))
+    step(sampler=lgm.PseudoMarginal)
+
+
 def with_exposures_of_zero(latent: Any) -> None:
     exposure = pm.Data("exposure", [2.0, 1.0, 0.0, 3.0])
     pm.Poisson("y", pm.math.exp(latent + pm.math.log(exposure)), observed=[1, 2, 0, 1])
