@@ -5,6 +5,7 @@ import pickle
 import re
 import subprocess
 import sys
+import warnings
 
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.math import Sum
 from pytensor.tensor.rewriting.scalarize import ScalarizedElemwise
 from pytensor.tensor.special import LogSoftmax, Softmax, log_softmax, softmax
+from scipy import special
 from scipy.special import erfcx
 
 import pymc_lgm as lgm
@@ -474,3 +476,26 @@ def test_what_reads_no_input_is_computed_when_a_function_is_made():
     for node in function.maker.fgraph.apply_nodes:
         assert not all(isinstance(each, Constant) for each in node.inputs), node
     assert function(np.array([1.0, 3.0, 4.0])) == 5.0
+
+
+@pytest.mark.fast("1")
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_polygamma_functions_are_those_of_scipy_without_python(n):
+    """The curvature of a beta density has them: PyTensor called Python for each, with a warning."""
+    x = np.array([0.0, 1e-8, 0.3, 1.0, 7.5, 16.0, 300.0, 1e9, np.inf, np.nan])
+    graph = pt.polygamma(n, X) + (pt.tri_gamma(X) if n == 1 else 0.0)
+    function = afresh([X], [graph])
+    expected = special.polygamma(n, x) * (1.0 + (n == 1))
+    np.testing.assert_allclose(function(x[None])[0][0], expected, rtol=2e-15)
+
+
+@pytest.mark.slow
+def test_a_loop_of_many_arrays_is_no_warning():
+    """PyTensor does not fuse it without C, which users can do nothing about."""
+    x = [pt.vector(f"x{k}", shape=(3,)) for k in range(33)]
+    total = sum(pt.exp(v) * (k + 1.0) for k, v in enumerate(x))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        function = compiled(x, total * total, {})
+    assert not said
+    np.testing.assert_allclose(function(*np.zeros((33, 3))), 561.0**2)

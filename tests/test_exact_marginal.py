@@ -82,7 +82,7 @@ def test_it_leaves_the_joint_law_invariant(move):
 
 
 def test_a_draw_makes_as_many_moves_as_the_emulator_is_worth(monkeypatch):
-    """Of which the statistics are the means; in tuning it makes one."""
+    """Of which the statistics are the means, the scale the last; in tuning it makes one."""
     element = samplers.ExactMarginal(samplers.Emulated(), False)
     chain = Chain.start((element,), TOYS["counts"](), np.random.default_rng(1), tune=0)
     learnt = element.start(chain.state, 50)._replace(share=0.1)
@@ -90,12 +90,14 @@ def test_a_draw_makes_as_many_moves_as_the_emulator_is_worth(monkeypatch):
     steps = iter([2.0, 4.0, 9.0, 7.0])
 
     def run(self, rng, target, tuning, tune):
-        return target.state, tuning, {"theta_steps": next(steps)}
+        each = next(steps)
+        return target.state, tuning, {"theta_steps": each, "theta_scale": each}
 
     monkeypatch.setattr(samplers.Emulated, "run", run)
-    for tune, mean in ((False, 5.0), (True, 7.0)):
+    for tune, mean, last in ((False, 5.0, 9.0), (True, 7.0, 7.0)):
         state, tuning, stats = element.run(chain.rng, chain.state, learnt, tune)
-        assert (state, tuning, stats) == (chain.state, learnt, {"theta_steps": mean})
+        assert (state, tuning) == (chain.state, learnt)
+        assert stats == {"theta_steps": mean, "theta_scale": last}
 
 
 def test_it_rests_in_tuning_once_the_emulator_has_nothing_to_learn():

@@ -490,6 +490,10 @@ def test_a_part_without_a_prior_is_named(name, hyper, message):
     assert message in ours.form.explain(ours, ours.form.prior_of(ours), theta, "at the start")
 
 
+def test_a_map_is_printed_with_the_kind_of_its_prior():
+    assert ": intrinsic areas" in repr(read("besag_york_mollie"))
+
+
 # That samplers leave their law
 
 

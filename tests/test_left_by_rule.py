@@ -91,3 +91,41 @@ def test_few_effects_with_a_penalty_on_their_sum_are_latent() -> None:
     assert read.latents == ("b",)
     assert (read.n, read.rank) == (5, 4)
     assert max(read.check(draws=3).values()) < 1e-9
+
+
+def effects_times(scale: Any) -> Any:
+    return pm.Normal("a", 0.0, 1.0) + scale * pm.Normal("z", 0.0, 1.0, shape=20)[np.arange(N) % 20]
+
+
+FACTORS = {
+    "a scale of either sign": (lambda: effects_times(pm.Normal("lam", 0.5, 1.0)), {"lam"}),
+    "a log scale": (lambda: effects_times(pm.math.exp(pm.Normal("lam", 0.0, 1.0))), {"lam"}),
+    "a precision": (lambda: effects_times(1.0 / pm.math.exp(pm.Normal("lam"))), {"lam"}),
+    "a positive scale": (lambda: effects_times(pm.HalfNormal("lam", 1.0)), {"lam_log__"}),
+    "a scale of each group": (
+        lambda: effects_times(pm.math.exp(pm.Normal("lam", shape=5))[GROUP]),
+        {"lam"},
+    ),
+    "loadings": (lambda: effects_times(pm.Normal("lam", 0.5, 1.0, shape=5)[GROUP]), {"lam"}),
+}
+
+
+@pytest.mark.fast("a log scale", "loadings")
+@pytest.mark.parametrize("kind", FACTORS)
+def test_of_two_factors_the_smaller_is_given_and_what_is_added_stays(kind: str) -> None:
+    """The intercept was a hyper-parameter, too, if a normal number multiplied the effects."""
+    build, theta = FACTORS[kind]
+    with pm.Model() as model:
+        pm.Poisson("y", pm.math.exp(build()), observed=GROUP)
+    ours = lgm.read(model, compile_kwargs=QUICK)
+    assert (set(ours.latents), set(ours.theta_names)) == ({"a", "z"}, theta)
+    assert max(ours.check(draws=3).values()) < 1e-6
+
+
+def test_two_large_factors_are_both_latent() -> None:
+    """Neither is one for theta, so both are f, and a sampler that approximates says why not."""
+    with pm.Model() as model:
+        u, v = pm.Normal("u", 0.0, 1.0, shape=15), pm.Normal("v", 0.0, 1.0, shape=15)
+        pm.Poisson("y", pm.math.exp(u[np.arange(N) % 15] * v[np.arange(N) // 2]), observed=GROUP)
+    ours = lgm.read(model, compile_kwargs=QUICK)
+    assert ours.latents == ("u", "v")

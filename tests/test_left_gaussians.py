@@ -1,6 +1,7 @@
 """A Gaussian vector that cannot be integrated out is no hyper-parameter in silence."""
 
 import logging
+import re
 
 import numpy as np
 import pymc as pm
@@ -8,6 +9,7 @@ import pytensor.tensor as pt
 import pytest
 
 from models import QUICK
+from scipy import stats
 
 import pymc_lgm as lgm
 
@@ -143,3 +145,47 @@ def test_a_few_are_hyper_parameters_and_said(size, caplog):
     found = [each.message for each in caplog.records if "log_ls" in each.message]
     assert len(found) == (size > 1)
     assert all("3 elements" in text for text in found)
+
+
+def rows(missing):
+    y = np.random.default_rng(1).standard_normal((20, 2))
+    y[:missing, 0] = np.nan
+    with pm.Model() as model:
+        u = pm.Normal("u", 0.0, pm.HalfNormal("s"), shape=20)
+        pm.MvNormal("y", u[:, None], cov=np.array([[1.0, 0.4], [0.4, 1.0]]), observed=y)
+    return model
+
+
+@pytest.mark.filterwarnings("ignore:Data in y contains:pymc.exceptions.ImputationWarning")
+def test_missing_elements_of_rows_are_said_or_refused(caplog):
+    """With what to write instead: `test_rows_that_lack_the_same_elements` does."""
+    text = r"(?s){}.*completes rows.*mu\[rows\]\[:, seen\]"
+    with caplog.at_level(logging.INFO, "pymc.lgm"):
+        ours = lgm.read(rows(2), compile_kwargs=QUICK)
+    assert ours.theta_names == ("s_log__", "y_unobserved")
+    (found,) = caplog.messages
+    assert re.search(text.format("sampled among the hyper-parameters"), found)
+    with pytest.raises(ValueError, match=text.format("'y_unobserved' is Gaussian.* 15 elements")):
+        lgm.read(rows(15), compile_kwargs=QUICK)
+
+
+def test_rows_that_lack_the_same_elements(rng):
+    """Observed as a variable of their own, they have the joint density without what is missing."""
+    y, cov = rng.standard_normal((6, 2)), np.array([[1.0, 0.4], [0.4, 2.0]])
+    seen = np.array([[1, 1], [1, 1], [0, 1], [1, 1], [0, 1], [1, 1]], dtype=bool)
+    with pm.Model() as model:
+        mu = pm.Normal("u", 0.0, pm.HalfNormal("s"), shape=6)[:, None] + np.array([0.0, 1.0])
+        for k, pattern in enumerate(np.unique(seen, axis=0)):
+            which, columns = (seen == pattern).all(axis=1), np.flatnonzero(pattern)
+            of_these = cov[columns][:, columns]
+            observed = y[which][:, columns]
+            pm.MvNormal(f"y_{k}", mu[which][:, columns], cov=of_these, observed=observed)
+    ours = lgm.read(model, compile_kwargs=QUICK)
+    assert ours.theta_names == ("s_log__",)
+    theta, u = np.array([0.2]), rng.standard_normal(6)
+    f = ours.f_of(theta, ours.point_of(theta) | {"u": u})
+    expected = sum(
+        stats.multivariate_normal(u_i + np.array([0.0, 1.0])[s], cov[s][:, s]).logpdf(y_i[s])
+        for u_i, y_i, s in zip(u, y, seen, strict=True)
+    )
+    np.testing.assert_allclose(ours.log_likelihood(f, theta), expected)

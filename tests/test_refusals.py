@@ -366,12 +366,46 @@ def nan_in_the_mean() -> None:
     step()
 
 
-@refused(r"'slope \+ f' is not finite at index 2", "Remove or impute", "row of X")
+@refused(r"'slope \+ f' is nan at index 2", "Remove or impute", "row of X")
 def nan_beside_a_coefficient_of_the_mean() -> None:
     x = np.where(X[2] == X, np.nan, X)[:, 0]
     f = pm.MvNormal("f", mu=pm.Normal("slope") * x, cov=np.eye(4))
     lgm.Probit("y", f=f, observed=Y)
     step(sampler=lgm.PseudoMarginal)
+
+
+@refused("joins more than 12 elements of 'e'", "A pytensor.scan reads 'e'", "pm.AR", r"ASIS\(\)")
+def recursion_in_a_scan() -> None:
+    e, rho = pm.Normal("e", shape=14), pm.Beta("rho", 2.0, 2.0)
+    x = pytensor.scan(
+        lambda now, before, rho: rho * before + now,
+        sequences=[e],
+        outputs_info=[pt.zeros(())],
+        non_sequences=[rho],
+        return_updates=False,
+    )
+    pm.Poisson("y", pm.math.exp(x), observed=np.ones(14, dtype=int))
+    step(sampler=lgm.PseudoMarginal)
+
+
+def with_exposures_of_zero(latent: Any) -> None:
+    exposure = pm.Data("exposure", [2.0, 1.0, 0.0, 3.0])
+    pm.Poisson("y", pm.math.exp(latent + pm.math.log(exposure)), observed=[1, 2, 0, 1])
+    step(sampler=lgm.PseudoMarginal)
+
+
+OF_EXPOSURES = "-inf at index 2", "The log of 0 is -inf", r"mu=exposure \* pm.math.exp\(eta\)"
+
+
+@refused("predictor of 'u . b'", *OF_EXPOSURES)
+def log_of_exposures_of_zero() -> None:
+    u = pm.Normal("u", 0, pm.HalfNormal("s"), shape=2)
+    with_exposures_of_zero(pm.Normal("b") + u[[0, 0, 1, 1]])
+
+
+@refused("predictor of 'f_rotated_'", *OF_EXPOSURES)
+def log_of_exposures_of_zero_beside_a_process() -> None:
+    with_exposures_of_zero(latent(reparameterize=True))
 
 
 @refused(r"'f' has shape \(4,\)", r"'y': \(5,\)", r"f\[group\]")

@@ -17,6 +17,7 @@ import xarray as xr
 
 from scipy.stats import kstest
 
+from pymc_lgm._report import verdicts
 from pymc_lgm._report.healthy import HEALTHY
 from pymc_lgm._report.numbers import _longest_stay, _moving, numbers
 from pymc_lgm._report.pictures import _band, _chosen
@@ -559,3 +560,11 @@ def test_a_trace_of_another_sampler(interpreted):
     assert "longest stay" in told
     assert "acceptance_rate" in found.statistics.index
     assert "<img" in found._repr_html_()
+
+
+def test_an_r_hat_just_above_the_limit_is_not_said_to_be_at_most_the_limit():
+    found = numbers(trace(), None)
+    found.elements["r_hat"] = 1.0
+    found.elements.loc[found.elements.index[0], "r_hat"] = 1.0102
+    (said,) = verdicts._r_hat(found)
+    assert "above 1.01, at most 1.011: the chains do not agree on ls." in said.sentence

@@ -5,9 +5,11 @@ from functools import partial
 import numpy as np
 import pymc as pm
 import pytensor
+import pytensor.tensor as pt
 import pytest
 
 from models import QUICK, reading_once
+from pytensor.compile.mode import Mode, get_mode
 from test_predictor import COUPLED, T, X, build, process, read, shared
 from test_priors import close, differences
 
@@ -459,3 +461,34 @@ def test_a_hessian_of_other_sets_is_noticed(monkeypatch, dies):
     monkeypatch.setitem(here.model.__dict__, "_colors", here.model._colors[::-1].copy())
     error = np.abs(here.likelihood(f)[2].times(np.eye(f.size)) - expected).max()
     dies("sets: columns of other elements", error, above=0.01)
+
+
+def occupancy():
+    """A site is occupied or not, and an occupied one is not always seen to be."""
+    rng = np.random.default_rng(0)
+    x, w = rng.normal(size=6), rng.normal(size=(6, 3))
+    seen = rng.integers(0, 2, (6, 3)) * np.array([1, 0, 1, 1, 0, 1])[:, None]
+    with pm.Model() as model:
+        b, a = pm.Normal("b", 0.0, 1.5, shape=2), pm.Normal("a", 0.0, 1.5, shape=2)
+        occupied = b[0] + b[1] * x + pm.Normal("e", 0.0, pm.HalfNormal("s"), shape=6)
+        detected = a[0] + a[1] * w
+        of_seen = (seen * detected - pt.softplus(detected)).sum(1)
+        pm.Potential(
+            "y", pm.math.logaddexp(-pt.softplus(-occupied) + of_seen, -pt.softplus(occupied))
+        )
+    return model
+
+
+@pytest.mark.slow
+def test_repetitions_of_repeated_arrays_are_no_shape_error():
+    """PyTensor took a length that it did not know yet to be 1 for a wrong one."""
+    fast = Mode("py", get_mode("FAST_RUN").excluding("fusion", "inplace").provided_optimizer)
+    terms = []
+    for kwargs in ({"mode": fast}, QUICK):
+        ours = lgm.read(occupancy(), compile_kwargs=kwargs)
+        f = np.linspace(-1.0, 1.0, ours.n)
+        terms.append(ours.likelihood_terms(f, np.array([0.1])))
+    (value, gradient, W, _), others = terms
+    close(value, others[0])
+    close(gradient, others[1])
+    close(W.values, others[2].values)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -148,8 +150,9 @@ def _r_hat(numbers: Numbers) -> Iterator[Verdict]:
         where = r_hat.idxmax()
         yield good("R-hat", f"At most {worst:.3f} ({where}): the chains agree (limit {R_HAT}).")
         return
+    bound = math.ceil(1000.0 * worst) / 1000.0  # "above 1.01, at most 1.01" would be odd
     seen = (
-        f"{len(high)} of {len(r_hat)} elements above {R_HAT}, at most {worst:.4g}: the chains do "
+        f"{len(high)} of {len(r_hat)} elements above {R_HAT}, at most {bound:.4g}: the chains do "
         f"not agree on {_named(high.index)}."
     )
     if worst > R_HAT_LARGE:

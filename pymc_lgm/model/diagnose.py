@@ -128,7 +128,13 @@ def refuse_large_sets(model: ModelFunctions, what: str) -> None:
             "If it has a product exp(a) * exp(b), write exp(a + b), of which an observation reads "
             "one element. Otherwise write lgm.ASIS(), lgm.EllipticalSlice() or lgm.LatentHMC()."
         )
-        if model.is_quadratic:
+        if model.graphs.is_scanned():
+            instead = (
+                f"A pytensor.scan reads {model.latent!r}, and the samplers do not look into it: "
+                "write its recursion as a pm.AR, a pm.GaussianRandomWalk, a pt.cumsum or a loop "
+                "of Python. Otherwise write lgm.ASIS(), lgm.EllipticalSlice() or lgm.LatentHMC()."
+            )
+        elif model.is_quadratic:
             instead = (
                 "Its errors are Gaussian: write them as a latent variable, a pm.AR for example, "
                 "and observe the sum with a small independent error; or observe "

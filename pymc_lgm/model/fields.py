@@ -142,7 +142,7 @@ def as_intrinsic(rv: Variable) -> tuple[Variable, FieldLaw]:
         return pt.constant(0.5 * (cov + cov.T))
 
     return pt.zeros(()), FieldLaw(
-        kind="intrinsicareas",
+        kind="intrinsic areas",
         reads=[],  # the precision is fixed
         family=lambda n: IntrinsicMap(weights, sd_of_mean, scale),
         covariance=covariance,

@@ -21,6 +21,7 @@ from pytensor.gradient import DisconnectedInputError, NullTypeGradError
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.link.basic import PerformLinker
+from pytensor.scan.op import Scan
 from pytensor.tensor.random.op import RandomVariable
 
 from pymc_lgm.compile.graphs.functions import compiled
@@ -278,6 +279,13 @@ class Graphs:
             and self.form.cuts.get(rv.owner.inputs[-1]) is self._f
         }
         return signs.popitem()[1] if len(signs) == 1 and {*signs} == {*self.likelihood} else None
+
+    def is_scanned(self) -> bool:
+        """Whether a `Scan` stands between f and a density."""
+        scans = [
+            v for v in ancestors([self._log_likelihood]) if v.owner and isinstance(v.owner.op, Scan)
+        ]
+        return any(self._f in ancestors(v.owner.inputs) for v in scans)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "cuts"}

@@ -375,8 +375,9 @@ class Predictor:
             with moved_a_little(others if k else [], rng):
                 out = np.asarray(many(points, theta), dtype=np.float64)
             if not np.isfinite(out).all():
-                bad = int(np.argwhere(~np.isfinite(out))[0, 1])
-                raise ValueError(refusals.not_finite(setting.label, bad))
+                row, bad = np.argwhere(~np.isfinite(out))[0].tolist()
+                what = f"The linear predictor of {setting.label!r}"
+                raise ValueError(refusals.not_finite(what, out[row, bad], bad))
             c.append(out[0])
             A.append(_without_rounding((out[1:-2] - out[0]).T, c[-1][:, None]))
             refuse_what_is_not_affine(out[-2:], c[-1], A[-1], two)

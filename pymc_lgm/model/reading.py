@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pymc as pm
 
+from pymc.distributions.distribution import PartialObservedRV
 from pymc.distributions.multivariate import (
     CARRV,
     ICARRV,
@@ -61,8 +62,15 @@ MIXING = (Dot, Sum, CumOp, Blockwise)
 """Operations whose result may have elements that depend on several elements of a vector."""
 
 BESIDE_ANOTHER = "many observations read each of its elements beside another linear predictor"
+GIVEN = "the linear predictor is affine in other latent variables only given it"
 IN_A_MEAN = "it is in the mean of a process that this sampler factorizes separately"
 NOT_IN_A_PREDICTOR = "it is not part of a linear predictor that the samplers integrate out"
+IN_A_ROW = (
+    "it completes rows of which the other elements are observed, which the samplers do not "
+    "integrate out. To leave it out, observe the rows that lack the same elements as a variable of "
+    "their own, pm.MvNormal(..., mu=mu[rows][:, seen], cov=cov[seen][:, seen], "
+    "observed=y[rows][:, seen])"
+)
 """Reasons why a variable is a hyper-parameter."""
 
 ALWAYS = (
@@ -159,6 +167,8 @@ def read_latents(
     A candidate is a hyper-parameter instead if
 
     - a covariance depends on it, or another latent's mean does, but not through an affine map;
+    - it has few elements, and the predictor is affine in other candidates only given it, as in a
+      product of it and an effect, unless it is named;
     - it is one number that a density reads alone, such as a common log standard deviation;
     - it has few elements, each of which many observations read beside another linear predictor,
       unless it is named;
@@ -202,6 +212,7 @@ def read_latents(
         found = find_frontier(terms, [latent.node for latent in latents], model.basic_RVs)
         of_node = {latent.node: latent.rv for latent in latents}
         reasons = _unread_first(found, of_node, read) or _not_affine(found, of_node, named)
+        reasons = reasons or _factors_in(found.factors, of_node, named)
         reasons = reasons or _single_in(terms, found.predictor, of_node)
         joins = False
         if not reasons and len(found.predictor) > 1:
@@ -252,6 +263,25 @@ def _not_affine(
             outer = next(of_node[x] for x in why.outputs if x in of_node)
             raise ValueError(refusals.hidden_layer(str(rv.name), str(outer.name)))
     return {rv: _reason(why, of_node) for rv, why in refused.items()}
+
+
+def _factors_in(
+    factors: Sequence[Sequence[set[Variable]]],
+    of_node: dict[Variable, Variable],
+    named: Sequence[Variable],
+) -> dict[Variable, str]:
+    """The candidates given which a product is affine in the others, if they are few, with reasons.
+
+    The factor with fewer elements is given, and it is neither a process nor named.
+    """
+    reasons: dict[Variable, str] = {}
+    for alternatives in factors:
+        several = [[of_node[x] for x in given] for given in alternatives]
+        free = [rvs for rvs in several if not any(is_process(rv) or rv in named for rv in rvs)]
+        fewest = min(free, key=_total_of, default=[])
+        if _total_of(fewest) <= MOST_LEFT:
+            reasons |= dict.fromkeys(fewest, GIVEN)
+    return reasons
 
 
 def _placed_by_discrete(
@@ -322,6 +352,11 @@ def _unread(model: pm.Model) -> list[Variable]:
 def _elements_of(rv: Variable) -> int:
     """The number of elements of a random variable."""
     return int(np.prod(shape_of(rv)))
+
+
+def _total_of(rvs: Sequence[Variable]) -> int:
+    """The number of elements of several random variables."""
+    return sum(map(_elements_of, rvs))
 
 
 def _is_many(rv: Variable) -> bool:
@@ -423,8 +458,10 @@ def refuse_left_gaussians(model: pm.Model, reading: Reading, theta: Container[Va
     left = [rv for rv in left if sizes[rv] > 1]
     if not left:
         return
-    unknown = [rv for rv in left if not is_gaussian(model, rv)]
+    in_a_row = [rv for rv in left if _completes_rows(rv)]
+    unknown = [rv for rv in left if not is_gaussian(model, rv) and rv not in in_a_row]
     reasons = {rv: reading.left.get(rv, NOT_IN_A_PREDICTOR) for rv in left}
+    reasons |= dict.fromkeys(in_a_row, IN_A_ROW)
     reasons |= {rv: f"this package does not integrate out {_called(rv)}" for rv in unknown}
     total = sum(sizes.values())
     if unknown or total > MOST_LEFT:
@@ -456,11 +493,19 @@ def _is_normal(model: pm.Model, rv: Variable) -> bool:
         return True
     if model.rvs_to_transforms[rv] is not None:
         return False
-    if isinstance(op, ALWAYS):
+    if isinstance(op, ALWAYS) or _completes_rows(rv):
         return True
     if isinstance(op, AutoRegressiveRV):
         return _is_innovation(rv.owner.inputs[2])
     return isinstance(op, RandomWalkRV) and all(map(_is_innovation, rv.owner.inputs[:2]))
+
+
+def _completes_rows(rv: Variable) -> bool:
+    """Whether a variable has the missing elements of normal rows of which others are observed."""
+    if not isinstance(rv.owner.op, PartialObservedRV):
+        return False
+    row = rv.owner.inputs[0].owner
+    return row is not None and isinstance(row.op, MvNormalRV)
 
 
 def _is_innovation(v: Variable) -> bool:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 
 def shapes_disagree(
     latent: str, n: int, observed: dict[str, tuple[int, ...]], error: Exception
@@ -27,12 +29,18 @@ def not_a_hyperparameter(name: str) -> str:
     )
 
 
-def not_finite(latents: str, index: int, where: str = "at the starting point") -> str:
-    """The predictor is not finite, because of a NaN in a covariate, say."""
+def not_finite(what: str, value: float, index: int, where: str = "at the starting point") -> str:
+    """The predictor or a mean is not finite, because of a NaN in a covariate, say."""
+    said = f"{what} is {value} at index {index} {where}."
+    if value == -np.inf:
+        return (
+            f"{said} The log of 0 is -inf. If you add the log of an exposure that is 0 there, "
+            "multiply by the exposure instead, as in mu=exposure * pm.math.exp(eta); or leave out "
+            "the observations whose exposure is 0."
+        )
     return (
-        f"The linear predictor of {latents!r} is not finite at index {index} {where}. Remove or "
-        "impute a NaN or an infinity in that row of X, or start elsewhere, with initval= of a "
-        "variable, if it is finite there."
+        f"{said} Remove or impute a NaN or an infinity in that row of X, or start elsewhere, with "
+        "initval= of a variable, if it is finite there."
     )
 
 

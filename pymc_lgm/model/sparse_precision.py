@@ -92,7 +92,7 @@ def as_sparse_precision(rv: Variable) -> FieldLaw | None:
     )
     name = str(rv.name)
     return FieldLaw(
-        kind="sparseprecision",
+        kind="sparse precision",
         reads=[lower, upper],  # on both sides of the diagonal, since tau must be symmetric
         family=lambda n: ByPrecision(pattern, name),
         covariance=lambda: cov.astype("float64"),

@@ -57,13 +57,18 @@ def run(
 
 
 def averaged(reports: Sequence[Stats]) -> Stats:
-    """Mean of each statistic over the reports in which it is not NaN; NaN if there are none."""
+    """Mean of each statistic over the reports in which it is not NaN; NaN if there are none.
+
+    ``theta_scale`` is the last: two moves that take turns have two scales, but means of several
+    scales would differ from draw to draw, as they do in tuning.
+    """
     if len(reports) == 1:
         return dict(reports[0])
     names = dict.fromkeys(name for report in reports for name in report)
     values = ((name, [report.get(name, math.nan) for report in reports]) for name in names)
     known = {name: [x for x in of_name if not math.isnan(x)] for name, of_name in values}
-    return {name: sum(x) / len(x) if x else math.nan for name, x in known.items()}
+    means = {name: sum(x) / len(x) if x else math.nan for name, x in known.items()}
+    return means | {name: known[name][-1] for name in ("theta_scale",) if known.get(name)}
 
 
 def _reported(elements: Sequence[Element]) -> list[str]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
+from warnings import catch_warnings, filterwarnings
 
 import numba
 import numpy as np
@@ -138,6 +139,10 @@ SHAPES = Mode(linker="py", optimizer="fast_compile")
 FUSED = "fuse_indexed_into_elemwise"
 """PyTensor's name of the rewrite that joins loops, which `LoopLinker` does itself."""
 
+MERGED = "local_merge_alloc"
+"""PyTensor's rewrite of a repetition of a repeated array. It takes a length that it does not know
+yet to be 1 for a wrong one, and the function then raises an error: see docs/upstream.md."""
+
 SCALARS = "scalarize"
 """PyTensor's name of the rewrite that passes arrays of one element as scalars."""
 
@@ -225,7 +230,7 @@ def compiled(inputs: list[Variable], outputs: Any, kwargs: Mapping[str, Any]) ->
     >>> compiled([x], [2.0 * x, pt.zeros(2)], {})(np.ones(2))
     [array([2., 2.]), array([0., 0.])]
     """
-    mode = get_mode(kwargs.get("mode"))
+    mode = get_mode(kwargs.get("mode")).excluding(MERGED)
     in_numba = isinstance(mode.linker, NumbaLinker)
     if in_numba:
         mode = in_loops(mode)
@@ -234,7 +239,8 @@ def compiled(inputs: list[Variable], outputs: Any, kwargs: Mapping[str, Any]) ->
     graphs = outputs if several else [outputs]
     moving = [graph for graph in graphs if _moves(graph, inputs)]
     if len(moving) == len(graphs):
-        with without_c() if in_numba else nullcontext():
+        with without_c() if in_numba else nullcontext(), catch_warnings():
+            filterwarnings("ignore", "Loop fusion failed", UserWarning)  # two loops are as good
             function: Any = pymc_compile(inputs, outputs, **options)
         function.trust_input = True
         rewritten = function.maker.fgraph

@@ -24,6 +24,7 @@ import pytensor
 from pytensor.compile.ops import DeepCopyOp, ViewOp
 from pytensor.graph.basic import Constant
 from pytensor.scalar import basic as ps
+from pytensor.scalar.math import PolyGamma, TriGamma
 from pytensor.tensor.basic import (
     Alloc,
     AllocDiag,
@@ -76,7 +77,7 @@ __all__ = ["LoopLinker", "Writer", "written"]
 Variable = Any
 Index = tuple[str, ...]
 
-VERSION = 19
+VERSION = 20
 """Part of the key of functions on disk: change it with the code that is written."""
 
 SMALL = 32
@@ -529,6 +530,9 @@ class Writer:
             plain = not loops.loops and op.name in OF_NUMBERS
             name = f"np.{op.name}" if plain else self._elementary(op.name)
             return [loops.assign(f"{name}({texts[0]})")]
+        if isinstance(op, TriGamma | PolyGamma):
+            order = "1" if isinstance(op, TriGamma) else texts[0]
+            return [loops.assign(f"{self._elementary('polygamma')}({order}, {texts[-1]})")]
         result = loops.assign(f"{self._function(op, node)}({', '.join(texts)})")
         if len(dtypes) == 1:
             return [result]

@@ -23,6 +23,7 @@ from pymc_lgm.compile.graphs.functions import STABLE, called_once
 from pymc_lgm.gaussian import Prior
 from pymc_lgm.gaussian.base import Functions, GaussianModel
 from pymc_lgm.linalg import Array
+from pymc_lgm.model import refusals
 from pymc_lgm.model.operations import Variable
 from pymc_lgm.model.reading import Reading
 
@@ -340,10 +341,7 @@ class Form:
         mean = model.mean(theta)
         if not np.isfinite(mean).all():
             i = int(np.flatnonzero(~np.isfinite(mean))[0])
-            return (
-                f"The mean of {self.label!r} is {mean[i]} at index {i} {where}. Remove or impute a "
-                "NaN or an infinity in that row of X."
-            )
+            return refusals.not_finite(f"The mean of {self.label!r}", mean[i], i, where)
         return self._explain_covariance(model.cov(theta), where)
 
     def _explain_covariance(self, K: Array, where: str) -> str | None:

@@ -246,7 +246,8 @@ class SumPredictor(Form):
         of_seeds, (at, level, row) = seeded(~moves)
         if at.size:
             found = np.asarray(called_once([setting.theta], of_seeds)(setting.at))
-            self._steady[at] = found[level, row] - found[0, row]
+            with np.errstate(invalid="ignore"):  # c may be infinite, which `explain` says
+                self._steady[at] = found[level, row] - found[0, row]
         of_seeds, self._moving = seeded(moves)
         # An intrinsic field is in x as it is, and has no mean.
         whole = [
@@ -624,8 +625,11 @@ class SumPredictor(Form):
         if prior_at(theta) is not None:
             return None
         rows, offset, *values = self._numbers(theta)
-        if (bad := self._first[~np.isfinite(rows).all(axis=0)]).size:
-            return refusals.not_finite(self.label, int(bad.min()), where)
+        if (bad := np.flatnonzero(~np.isfinite(rows).all(axis=0))).size:
+            k = bad[self._first[bad].argmin()]
+            value = next(v for v in rows[:, k] if not np.isfinite(v))
+            what = f"The linear predictor of {self.label!r}"
+            return refusals.not_finite(what, value, int(self._first[k]), where)
         if not np.isfinite(offset).all():
             return f"The mean of {self.label!r} is not finite {where}."
         latent = next(latent for latent, family in self._families_at(values) if family is None)
