@@ -51,14 +51,15 @@ class Frontier(NamedTuple):
     refused : dict of latent to node
         Variables that cannot be latent, because another latent's covariance depends on them, or its
         mean in a way that is not affine. Each has the node of that other latent.
-    factors : list of list of set
+    factors : list of list of (set, set)
         For each product of latents, or other operation that is affine in some of them given the
-        others: the sets of latents that might be given. An example is {b} and {z} for b z.
+        others: the latents that might be given, and the others. For b z they are ({b}, {z}) and
+        ({z}, {b}).
     """
 
     predictor: list[Variable]
     refused: dict[Variable, Apply[Any, Any]]
-    factors: list[list[set[Variable]]]
+    factors: list[list[tuple[set[Variable], set[Variable]]]]
 
 
 def find_frontier(
@@ -81,7 +82,7 @@ def find_frontier(
     affine: dict[Variable, set[Variable]] = {latent: {latent} for latent in latents}
     readers: dict[Variable, list[Variable]] = {}  # of each variable of the predictor
     refused: dict[Variable, Apply[Any, Any]] = {}
-    factors: list[list[set[Variable]]] = []
+    factors: list[list[tuple[set[Variable], set[Variable]]]] = []
     for node in toposort([*terms, *latents]):  # a latent that no term reads has a mean, too
         depend_on = [depends.get(x, set()) for x in node.inputs]
         if not any(depend_on) or isinstance(node.op, OF_SHAPES):
@@ -133,19 +134,19 @@ def find_frontier(
 
 def _factors(
     node: Apply[Any, Any], depend_on: Sequence[set[Variable]], affine_in: Sequence[set[Variable]]
-) -> list[set[Variable]]:
-    """The latents of an input, for each input given which a node is affine in its other inputs."""
-    found: list[set[Variable]] = []
+) -> list[tuple[set[Variable], set[Variable]]]:
+    """The latents of an input, and those of the others, if a node is affine in these given it."""
+    found: list[tuple[set[Variable], set[Variable]]] = []
     if is_affine(node, [bool(of) for of in depend_on]):
         return found  # an input of it is not affine, and that input has its own node
     for i, given in enumerate(depend_on):
         others = [set() if k == i else of for k, of in enumerate(depend_on)]
-        rest = set().union(*others)
+        rest: set[Variable] = set().union(*others)
         if not given or not rest or not given.isdisjoint(rest):
             continue
         are_affine = all(not of or of == affine_in[k] for k, of in enumerate(others))
         if are_affine and is_affine(node, [bool(of) for of in others]):
-            found.append(given)
+            found.append((given, rest))
     return found
 
 

@@ -266,7 +266,7 @@ def _not_affine(
 
 
 def _factors_in(
-    factors: Sequence[Sequence[set[Variable]]],
+    factors: Sequence[Sequence[tuple[set[Variable], set[Variable]]]],
     of_node: dict[Variable, Variable],
     named: Sequence[Variable],
 ) -> dict[Variable, str]:
@@ -276,8 +276,9 @@ def _factors_in(
     """
     reasons: dict[Variable, str] = {}
     for alternatives in factors:
-        several = [[of_node[x] for x in given] for given in alternatives]
-        free = [rvs for rvs in several if not any(is_process(rv) or rv in named for rv in rvs)]
+        several = [[[of_node[x] for x in each] for each in both] for both in alternatives]
+        fewer = [given for given, rest in several if _total_of(given) <= _total_of(rest)]
+        free = [rvs for rvs in fewer if not any(is_process(rv) or rv in named for rv in rvs)]
         fewest = min(free, key=_total_of, default=[])
         if _total_of(fewest) <= MOST_LEFT:
             reasons |= dict.fromkeys(fewest, GIVEN)
