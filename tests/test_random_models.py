@@ -554,7 +554,7 @@ MUTANTS = {
         "columns_move",
         lambda output, x, parts, _: [False] * len(parts),
         ("multiplied by what moves", "an effect for each", "hinge", "Poisson"),
-        2,
+        5,
     ),
     "a clip called affine": Mutant(
         operations, "is_affine_elementwise", affine_with_clips, ("clipped", "effects", "Poisson"), 0
