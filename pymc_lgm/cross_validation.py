@@ -24,7 +24,7 @@ from pymc_lgm.approximations.gaussian import GaussianApproximation
 from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.approximations.left_out import LeftOut, left_out, left_out_groups
 from pymc_lgm.approximations.left_out_effects import OwnElements, left_out_effects
-from pymc_lgm.approximations.left_out_locally import LocalLines, left_out_locally
+from pymc_lgm.approximations.left_out_locally import SMALL, LocalLines, left_out_locally
 from pymc_lgm.drawn import model_of, posterior_of, refuse_new_data, thinned, trace_of
 from pymc_lgm.gaussian import Prior
 from pymc_lgm.gaussian.sums import Layout
@@ -157,10 +157,10 @@ def leave_one_out(
     to the posterior without :math:`y_k`. They are exact for the model: the approximation only
     chooses the direction c. If the posterior of f is normal given theta, the density of a single
     observation is :math:`p(y_k \mid y_{-k}, \theta)`, and no draw of f enters it. The
-    density of a group is given r in any case. In a sum of series, maps or effects c may be zero but
-    for the latent variables near the observation, if they have nearly all of the posterior variance
-    of :math:`f_i` once the others are known. Then the densities of thousands of observations share
-    evaluations of the likelihood.
+    density of a group is given r in any case. With many observations of a sum of series, maps or
+    effects, c is zero except for the latent variables near the observation, if they have nearly all
+    of the posterior variance of :math:`f_i` once the others are known. The observations then share
+    evaluations of the likelihood, but a draw of f enters their densities.
 
     Parameters
     ----------
@@ -523,8 +523,9 @@ class _OfLatent:
 
     @property
     def is_sparse(self) -> bool:
-        """Whether f is a series or a map that has not been read as a sum."""
-        return self._layout is None and 2 * self.dense_rows < self._lgm.n
+        """Whether f is a long series or a large map that has not been read as a sum."""
+        is_large = self._y.which.size * self._lgm.n > SMALL
+        return self._layout is None and is_large and 2 * self.dense_rows < self._lgm.n
 
     def moves_few(self, points: Sequence[Point]) -> bool:
         """Whether the lines of observations move few elements each, chosen at some points."""

@@ -15,6 +15,7 @@ from test_loo import faked
 
 import pymc_lgm as lgm
 
+from pymc_lgm import cross_validation
 from pymc_lgm.approximations import left_out_locally as module
 from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.approximations.left_out_locally import LocalLines, left_out_locally
@@ -96,6 +97,8 @@ def small_sets(monkeypatch):
     """Sets that leave four tenths of the variance, which a few elements do."""
     monkeypatch.setattr(module, "GOOD", 0.4)
     monkeypatch.setattr(module, "READERS", 0.5)
+    monkeypatch.setattr(module, "SMALL", 0)
+    monkeypatch.setattr(cross_validation, "SMALL", 0)
 
 
 def largest_error(make):

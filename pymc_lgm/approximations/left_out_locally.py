@@ -33,7 +33,7 @@ from pymc_lgm.gaussian.sites import roots
 from pymc_lgm.gaussian.sums import Layout, SumPrior, blocks_at
 from pymc_lgm.linalg import Array
 
-__all__ = ["LocalLines", "left_out_locally"]
+__all__ = ["SMALL", "LocalLines", "left_out_locally"]
 
 Index = NDArray[np.intp]
 
@@ -47,9 +47,10 @@ with a share of 0.9, 0.95 and 0.98 the median standard deviation of a log densit
 0.22, 0.17 and 0.11, and along all of x 0.04. The largest Pareto k was 0.78, 0.78, 0.60 and 0.37.
 """
 
-AFFORDABLE = 1_000_000
-"""Up to this product of the numbers of observations and elements of eta, a line with less than
-`GOOD` is along all of x: 1000 lines of a series of 1000 counts took 0.3 s per draw."""
+SMALL, AFFORDABLE = 100_000, 1_000_000
+"""Products of the numbers of observations and elements of eta up to which all lines are along all
+of x, and up to which those with less than `GOOD` are. 400 lines of a map of 400 areas took 0.1 s
+per draw, 1000 of a series of 1000 counts 0.3 s."""
 
 NEAR = 0.1
 """S grows by the elements whose partial correlation with one of S is larger than this. It is a
@@ -106,7 +107,8 @@ class LocalLines:
     ) -> LocalLines | None:
         """Find a set for each observation, and lines that can share rows.
 
-        ``None`` if too few observations have one, or if hardly any lines can share rows.
+        ``None`` if the model is small, if too few observations have a set, or if hardly any lines
+        can share rows.
 
         Parameters
         ----------
@@ -118,6 +120,8 @@ class LocalLines:
         examples : sequence of GaussianApproximation
             q at some theta of the posterior. A set has its share of the variance at each.
         """
+        if which.size * layout.E <= SMALL:
+            return None
         chosen = np.flatnonzero(reads[which] >= 0)
         members, share = _grown(layout, reads[which[chosen]], examples)
         has_set = share >= (GOOD if which.size * layout.E <= AFFORDABLE else LEAST)
