@@ -22,7 +22,12 @@ from scipy.special import logsumexp
 
 from pymc_lgm.approximations.gaussian import GaussianApproximation
 from pymc_lgm.approximations.laplace import laplace
-from pymc_lgm.approximations.left_out import LeftOut, left_out, left_out_groups
+from pymc_lgm.approximations.left_out import (
+    LeftOut,
+    left_out,
+    left_out_groups,
+    left_out_of_normal,
+)
 from pymc_lgm.approximations.left_out_effects import OwnElements, left_out_effects
 from pymc_lgm.approximations.left_out_locally import SMALL, LocalLines, left_out_locally
 from pymc_lgm.drawn import model_of, posterior_of, refuse_new_data, thinned, trace_of
@@ -156,11 +161,11 @@ def leave_one_out(
     :math:`1 / p(y_k \mid y_{-k}, r, \theta)` take draws of :math:`(r, \theta)` from the posterior
     to the posterior without :math:`y_k`. They are exact for the model: the approximation only
     chooses the direction c. If the posterior of f is normal given theta, the density of a single
-    observation is :math:`p(y_k \mid y_{-k}, \theta)`, and no draw of f enters it. The
-    density of a group is given r in any case. With many observations of a sum of series, maps or
-    effects, c is zero except for the latent variables near the observation, if they have nearly all
-    of the posterior variance of :math:`f_i` once the others are known. The observations then share
-    evaluations of the likelihood, but a draw of f enters their densities.
+    observation is :math:`p(y_k \mid y_{-k}, \theta)` in closed form, and no draw of f enters it.
+    The density of a group is given r in any case. With many observations of a sum of series, maps
+    or effects, c is zero except for the latent variables near the observation, if they have nearly
+    all of the posterior variance of :math:`f_i` once the others are known. The observations then
+    share evaluations of the likelihood.
 
     Parameters
     ----------
@@ -508,6 +513,21 @@ class _OfLatent:
             nothing = np.full(self._y.which.size, np.nan)
             return nothing, nothing, nothing
         uniform = rng.random(self._y.which.size)
+        if self._lgm.is_quadratic:
+            found = left_out_of_normal(elements, self._y.which, self._y.site, q, f, uniform)
+        else:
+            found = self._along_lines(elements, q, f, uniform)
+        y = self._replicated(found, f, point, natural)
+        return found.log_density, y, found.own
+
+    def _along_lines(
+        self,
+        elements: Callable[[Array], Array],
+        q: GaussianApproximation,
+        f: Array,
+        uniform: Array,
+    ) -> LeftOut:
+        """Of each observation along the line of its set, or along all of f."""
         found = LeftOut(*np.empty((3, uniform.size)))
         rest = np.ones(uniform.size, dtype=bool)
         if self._local is not None:
@@ -518,18 +538,17 @@ class _OfLatent:
         if rest.any():
             which, site = self._y.which[rest], self._y.site[rest]
             found.fill(rest, left_out(elements, which, site, q, f, uniform[rest]))
-        y = self._replicated(found, f, point, natural)
-        return found.log_density, y, found.own
+        return found
 
     @property
     def is_sparse(self) -> bool:
         """Whether f is a long series or a large map that has not been read as a sum."""
-        is_large = self._y.which.size * self._lgm.n > SMALL
+        is_large = self._y.which.size * self._lgm.n > SMALL and not self._lgm.is_quadratic
         return self._layout is None and is_large and 2 * self.dense_rows < self._lgm.n
 
     def moves_few(self, points: Sequence[Point]) -> bool:
         """Whether the lines of observations move few elements each, chosen at some points."""
-        if self._layout is None:
+        if self._layout is None or self._lgm.is_quadratic:
             return False
         examples = [q for q in (self._at(point)[2] for point in points) if q is not None]
         if not examples:

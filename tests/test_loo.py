@@ -13,12 +13,14 @@ from scipy.stats import multivariate_normal, norm
 
 import pymc_lgm as lgm
 
+from pymc_lgm import cross_validation
 from pymc_lgm.approximations import left_out as module
 from pymc_lgm.approximations.ep import ep
 from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.approximations.left_out import left_out, left_out_groups
 from pymc_lgm.compile.graphs.functions import shape_of
 from pymc_lgm.gaussian import DensePrior
+from pymc_lgm.model import LatentGaussianModel
 from pymc_lgm.model.forms.sum import SumPredictor
 from pymc_lgm.model.points import Points
 
@@ -313,11 +315,33 @@ def test_every_form_of_f_leaves_one_out(name, form, monkeypatch):
     if form:
         monkeypatch.setattr(SumPredictor, "may_be_cheaper", lambda setting: True)
         monkeypatch.setattr(SumPredictor, "is_cheaper", True)
+    assert error_of_densities(name, form) < 1e-9
+
+
+def error_of_densities(name, form=""):
     model = with_noise(FORMS[name])
     idata = faked(model)
     tree = lgm.leave_one_out(idata, model, random_seed=1, progressbar=False)
     *_, density = in_closed_form(model, idata, form)
-    np.testing.assert_allclose(tree["log_likelihood"]["y"].values[0], density, atol=1e-9)
+    return np.abs(tree["log_likelihood"]["y"].values[0] - density).max()
+
+
+@pytest.mark.parametrize("name", ["process", "walk and effects"])
+def test_lines_give_the_densities_of_the_closed_form(name, monkeypatch):
+    """Along all of f, of normal noise."""
+    monkeypatch.setattr(LatentGaussianModel, "is_quadratic", False)
+    assert error_of_densities(name) < 1e-9
+
+
+@pytest.mark.mutant
+def test_a_cavity_of_the_posterior_is_noticed(monkeypatch, dies):
+    def with_own(elements, which, site, q, f, uniform):
+        found = closed(elements, which, site, q, f, uniform)
+        return found._replace(log_density=elements(q.center[None])[0, which])
+
+    closed = cross_validation.left_out_of_normal
+    monkeypatch.setattr(cross_validation, "left_out_of_normal", with_own)
+    dies("loo: a closed form with its own observation", error_of_densities("process"), above=1e-3)
 
 
 def test_replicated_data_have_the_law_without_their_own_observation():

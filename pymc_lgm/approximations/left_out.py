@@ -12,7 +12,7 @@ is exact for every c that is a function of theta and y. With c = e_i it would in
 alone, which changes little if the neighbors of f_i determine it. Here c is column i of Σ, divided
 by Σ_ii, where Σ is the covariance of the Laplace approximation at theta: the neighbors move with
 f_i. If the posterior of f is normal, r is independent of f_i, and the density is p(y_k | y_-k,
-theta).
+theta), of which `left_out_of_normal` has the closed form.
 
 Vehtari, Mononen, Tolvanen, Sivula and Winther (2016), *Bayesian leave-one-out cross-validation
 approximations for Gaussian latent variable models*, Journal of Machine Learning Research 17, have
@@ -34,11 +34,19 @@ from typing import NamedTuple
 import numpy as np
 
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
 from pymc_lgm.approximations.gaussian import GaussianApproximation
 from pymc_lgm.linalg import Array
 
-__all__ = ["LeftOut", "ObservationLines", "integrate_lines", "left_out", "left_out_groups"]
+__all__ = [
+    "LeftOut",
+    "ObservationLines",
+    "integrate_lines",
+    "left_out",
+    "left_out_groups",
+    "left_out_of_normal",
+]
 
 Index = NDArray[np.intp]
 
@@ -139,6 +147,39 @@ def left_out(
     lines = ObservationLines(elements, which, site, q, f)
     log_density, t = integrate_lines(lines, uniform)
     return LeftOut(log_density, t + f[site], lines.base[which])
+
+
+def left_out_of_normal(
+    elements: Callable[[Array], Array],
+    which: Index,
+    site: Index,
+    q: GaussianApproximation,
+    f: Array,
+    uniform: Array,
+) -> LeftOut:
+    """Leave out single observations in closed form, if q is the posterior of f given theta.
+
+    Let f_i − E[f_i] be t, which has the variance v, and log p(y_k | t) = ℓ + s t − ½ w t². The
+    cavity, the density of t without y_k, is normal with precision 1/v − w and mean
+    −s / (1/v − w), and p(y_k | t) times it is p(y_k | y_-k, theta) N(t; 0, v). At t = 0 this gives
+    p(y_k | y_-k, theta).
+
+    Parameters
+    ----------
+    elements, which, site, q, f, uniform
+        As in `left_out`. All observations are normal with means that are affine in f.
+    """
+    v = np.maximum(q.posterior.variances[site], np.finfo(np.float64).tiny)  # f_i may be known
+    # Observations of one f_i move it by the same step.
+    step = np.zeros(f.size)
+    step[site] = np.sqrt(v)
+    below, at, above = elements(q.center + np.outer([-1.0, 0.0, 1.0], step))[:, which]
+    slope, curvature = (above - below) / (2.0 * step[site]), (2.0 * at - above - below) / v
+    variance = v / (1.0 - v * curvature)
+    mean = -variance * slope
+    log_density = at + 0.5 * (mean * slope + np.log(v / variance))
+    drawn = q.center[site] + mean + np.sqrt(variance) * ndtri(uniform)
+    return LeftOut(log_density, drawn, elements(f[None])[0, which])
 
 
 def left_out_groups(
