@@ -527,7 +527,7 @@ class _OfLatent:
         f: Array,
         uniform: Array,
     ) -> LeftOut:
-        """Of each observation along the line of its set, or along all of f."""
+        """Integrate along the line of each observation: in its set, or along all of f."""
         found = LeftOut(*np.empty((3, uniform.size)))
         rest = np.ones(uniform.size, dtype=bool)
         if self._local is not None:
