@@ -24,7 +24,7 @@ from pymc_lgm.steps import LatentGaussianStep
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 from notebooks import notebook
 
-# What each tutorial must pass at its end. Its last trace is called idata.
+# A check that runs at the end of each tutorial, on its last trace, idata.
 CONVERGED = """\
 import arviz
 

@@ -294,7 +294,8 @@ def _left_out(
     points = Points(model, draws)
     where = list(np.ndindex(posterior.sizes["chain"], posterior.sizes["draw"]))
     if group is None:
-        source.moves_few([points(where[s]) for s in np.linspace(0, len(where) - 1, 3).astype(int)])
+        some = np.linspace(0, len(where) - 1, 3).astype(int)
+        source.choose_sets([points(where[s]) for s in some])
     found = np.empty((3, len(where), source.observed.size if group is None else labels.size))
     with few_threads(source.dense_rows), np.errstate(all="ignore"):
         for s, i in enumerate(track(where, "Leaving one out ...", disable=not progressbar)):
@@ -370,7 +371,7 @@ def _refuse_infinite(source: _OfLatent | _OfNormal, log_density: Array, i: tuple
         raise ValueError(
             f"The leave-one-out density of {source.name}, element {bad[0]}, is "
             f"{np.exp(log_density[bad[0]])} in draw {i[1]} of chain {i[0]}: the likelihood is 0, "
-            "or not finite, near that draw."
+            "or not finite, near that draw, or its integral was not found."
         )
 
 
@@ -546,16 +547,14 @@ class _OfLatent:
         is_large = self._y.which.size * self._lgm.n > SMALL and not self._lgm.is_quadratic
         return self._layout is None and is_large and 2 * self.dense_rows < self._lgm.n
 
-    def moves_few(self, points: Sequence[Point]) -> bool:
-        """Whether the lines of observations move few elements each, chosen at some points."""
+    def choose_sets(self, points: Sequence[Point]) -> None:
+        """Let lines move few elements each, chosen at some points, where that pays."""
         if self._layout is None or self._lgm.is_quadratic:
-            return False
+            return
         examples = [q for q in (self._at(point)[2] for point in points) if q is not None]
-        if not examples:
-            return False
-        reads = self._reads(self._layout)
-        self._local = LocalLines.of(self._layout, reads, self._y.which, examples)
-        return self._local is not None
+        if examples:
+            reads = self._reads(self._layout)
+            self._local = LocalLines.of(self._layout, reads, self._y.which, examples)
 
     def integrates_effects_of(self, group: Any) -> bool:
         """Whether `without_groups` integrates over latent variables that each group has alone."""
@@ -646,9 +645,8 @@ class _OfNormal:
         """Whether f is a series or a map: it is one dense vector."""
         return False
 
-    def moves_few(self, points: Sequence[Point]) -> bool:
-        """Whether the lines of observations move few elements each: there are no lines."""
-        return False
+    def choose_sets(self, points: Sequence[Point]) -> None:
+        """Do nothing: there are no lines."""
 
     def integrates_effects_of(self, group: Any) -> bool:
         """Whether f is integrated out of the density of a group: all of it is."""

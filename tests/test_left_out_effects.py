@@ -105,6 +105,17 @@ def test_many_elements_are_sampled_to_an_error_that_is_given(monkeypatch):
     assert 1e-9 < np.abs(found - exact).max() < 5.0 * module.ERROR
 
 
+def test_sampled_integrals_that_are_not_found_are_refused(monkeypatch):
+    def far_away(self, likelihood):
+        self._center = self._center + 8.0
+
+    model = counts()
+    monkeypatch.setattr(module, "PER_AXIS", {})
+    monkeypatch.setattr(module._Integrals, "center_by", far_away)
+    with pytest.raises(ValueError, match="its integral was not found"):
+        left_out(model, faked(model))
+
+
 def walks():
     first = pm.Normal.dist(0, 1)
     return pm.GaussianRandomWalk("x", sigma=0.5, init_dist=first, shape=(3, 6)).ravel()

@@ -104,7 +104,7 @@ def small_sets(monkeypatch):
 def largest_error(make):
     """Beside integrals on a grid along the same lines, with the densities of f as a whole.
 
-    A direction that leaves a constraint is an error, too.
+    A direction must also satisfy the constraints.
     """
     case = Case(make)
     f, prior, layout = case.draw(np.random.default_rng(1)), case.q.prior, case.layout

@@ -5,12 +5,12 @@ others. If they are independent of the rest r of x given theta, they enter nothi
 
     p(y_g | y_-g, r, theta) = p(y_g | r, theta) = ∫ p(y_g | x_g, r) N(x_g; m_g, Q_g⁻¹) dx_g.
 
-It is an integral over the elements of x_g: of one to three by a product of Gauss-Hermite rules, of
-more, as a series of the group's own, by importance sampling from Laplace's approximation. No
-observation is in two groups. So one row of f can have a node of every group, and a draw takes some
-hundred evaluations of the likelihood for any number of groups. The line of
-`pymc_lgm.approximations.left_out` takes more than a hundred for each group, and integrates over one
-direction only.
+It is an integral over the elements of x_g. One to three elements are integrated by a product of
+Gauss-Hermite rules. More, as a series of the group's own, are integrated by importance sampling
+from Laplace's approximation. No observation is in two groups, so all groups share rows of f: each
+row has a node of every group. A draw takes some hundred evaluations of the likelihood, however many
+groups there are. The line of `pymc_lgm.approximations.left_out` takes more than a hundred for each
+group, and integrates over one direction only.
 
 Merkle, Furr and Rabe-Hesketh (2019), *Bayesian comparison of latent variable models: conditional
 versus marginal likelihoods*, Psychometrika 84, leave out clusters by such integrals.
@@ -57,6 +57,9 @@ DRAWS, ERROR, MOST = 32, 0.03, 2048
 """Importance draws of each x_g at once, in pairs that mirror each other. They are repeated until
 the standard error of every logarithm is `ERROR`, or there are `MOST` draws. The error adds to the
 variation of the weights among draws of the trace, which is larger."""
+
+POOR = 0.3
+"""With a larger standard error after all draws an integral counts as not found. It is a choice."""
 
 LEAST = 1e-10
 """Smallest diagonal element that is added to a covariance, relative to its diagonal, so that it has
@@ -253,10 +256,10 @@ class _Integrals:
             top = terms.max(axis=0)
             weights = np.exp(terms - top)
             mean = weights.mean(axis=0)
-            if (weights.std(axis=0) <= ERROR * mean * np.sqrt(len(terms))).all():
+            error = weights.std(axis=0) / (mean * np.sqrt(len(terms)))
+            if (error <= ERROR).all():
                 break
-        result: Array = top + np.log(mean) + 0.5 * log_Q + log_root
-        return result
+        return np.where(error <= POOR, top + np.log(mean) + 0.5 * log_Q + log_root, np.nan)
 
     def log_density(self) -> Array:
         """Integrate by rules at better and better centers, until two agree."""

@@ -20,7 +20,7 @@ Then (F P_SS F + I − F)⁻¹ F a is in the place of P_SS⁻¹ a.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -69,6 +69,9 @@ that move it could not share rows."""
 @dataclass(frozen=True, eq=False)
 class LocalLines:
     """Sets of elements of x, one for each observation, and lines that share rows of f.
+
+    The sets are chosen once, at some theta of the trace. They decide in which direction a line goes
+    and how much the weights vary, and not whether the densities along it are right.
 
     Attributes
     ----------
@@ -177,7 +180,7 @@ class _Sets:
     elements: Index
     positions: Index
     of_A: Index
-    free: Array | None = field(default=None)
+    free: Array | None = None
 
     @classmethod
     def of(cls, layout: Layout, members: csr_array, row: Index) -> _Sets:
@@ -187,8 +190,9 @@ class _Sets:
         k, slot = _counted(size)
         elements = np.full((K, d), -1)
         elements[k, slot] = members.indices
-        number = csr_array((np.arange(1, layout.columns.size + 1), layout.columns, layout.starts))
-        number = csr_array((number.data, number.indices, number.indptr), (layout.E, layout.M))
+        # Counted from 1: the matrix is 0 where the pattern of A has nothing.
+        counted = (np.arange(1, layout.columns.size + 1), layout.columns, layout.starts)
+        number = csr_array(counted, shape=(layout.E, layout.M))
         k, p = np.nonzero(elements >= 0)
         of_A = np.full((K, d), -1)
         of_A[k, p] = np.asarray(number[row[k], elements[k, p]]).ravel() - 1
