@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -296,32 +298,38 @@ def _left_out(
     if group is None:
         some = np.linspace(0, len(where) - 1, 3).astype(int)
         source.choose_sets([points(where[s]) for s in some])
-    found = np.empty((3, len(where), source.observed.size if group is None else labels.size))
+    count = math.prod(source.shape)
+    found = np.empty((2, len(where), count if group is None else labels.size))
+    replicated = np.empty((len(where), *source.observed.shape))
     with few_threads(source.dense_rows), np.errstate(all="ignore"):
         for s, i in enumerate(track(where, "Leaving one out ...", disable=not progressbar)):
             natural = {v: draws[i] for v, draws in points.natural.items()}
             if group is None:
-                found[:, s] = source(points(i), natural, rng)
+                *found[:, s], replicated[s] = source(points(i), natural, rng)
             else:
-                found[::2, s] = source.without_groups(points(i), group, rng)
+                found[:, s] = source.without_groups(points(i), group, rng)
             _refuse_infinite(source, found[0, s], i)
     _separate(found[0])
     sizes = posterior.sizes["chain"], posterior.sizes["draw"]
     coords, dims = coords_and_dims_for_inferencedata(model)
     coords |= {name: posterior[name].values for name in ("chain", "draw")}
     if group is None:
-        shape = *sizes, *source.observed.shape
-        of_tree = {
-            "log_likelihood": {source.name: found[0].reshape(shape)},
-            "posterior_predictive": {source.name: found[1].reshape(shape)},
+        shape = source.shape
+        given = dims.get(source.name)
+        of_density = {source.name: given[: len(shape)]} if given else {}
+    else:
+        shape = (labels.size,)
+        coords, of_density = coords | {"group": labels}, {source.name: ["group"]}
+    densities = {source.name: found[0].reshape(*sizes, *shape)}
+    result = az.from_dict({"log_likelihood": densities}, coords=coords, dims=of_density)
+    if group is None:
+        data = {
+            "posterior_predictive": {source.name: replicated.reshape(*sizes, *replicated.shape[1:])},
             "observed_data": {source.name: source.observed},
         }
-    else:
-        of_tree = {"log_likelihood": {source.name: found[0].reshape(*sizes, -1)}}
-        coords, dims = coords | {"group": labels}, {source.name: ["group"]}
-    result = az.from_dict(of_tree, coords=coords, dims=dims)
+        result.update(az.from_dict(data, coords=coords, dims=dims).children)
     result["posterior"] = xr.DataTree(posterior)
-    return result, found[2]
+    return result, found[1]
 
 
 def _source_for(groups: ArrayLike | None, read: Callable[..., Any]) -> tuple[Any, Any, Any]:
@@ -335,6 +343,13 @@ def _source_for(groups: ArrayLike | None, read: Callable[..., Any]) -> tuple[Any
         source = read(as_sum=True)
     if group is not None and not source.integrates_effects_of(group):
         source = read()
+        if source.reads_several:
+            raise ValueError(
+                f"Observations of {source.name} read several elements of f each. groups= leaves "
+                "such groups out if each has latent variables of its own, which no other "
+                "observation reads: at least one, and at most 200. Otherwise fit the model without "
+                "the group, or leave observations out one at a time."
+            )
     return source, labels, group
 
 
@@ -343,10 +358,10 @@ def _labels(source: _OfLatent | _OfNormal, groups: ArrayLike | None) -> tuple[An
     if groups is None:
         return None, None
     given = np.asarray(groups)
-    if given.shape != source.observed.shape:
+    if given.shape != source.shape:
         raise ValueError(
-            f"groups has shape {given.shape}, and {source.name} has shape {source.observed.shape}. "
-            "Write a label for each observation."
+            f"groups has shape {given.shape}, and the densities of {source.name} have shape "
+            f"{source.shape}. Write a label for each observation."
         )
     # As objects: an array of strings would have a label 'nan'.
     each = np.asarray(groups, dtype=object).ravel()
@@ -436,7 +451,7 @@ def _source(
         lgm = LatentGaussianModel.from_pymc(
             model, latents, compile_kwargs=compile_kwargs, integrates=False, as_sum=as_sum
         )
-        y = Observations(model, lgm, var_name, instead=INSTEAD)
+        y = Observations(model, lgm, var_name, instead=INSTEAD, together=True)
         return _OfLatent(model, lgm, y, seed, compile_kwargs)
     except ValueError as error:
         try:
@@ -478,6 +493,8 @@ class _OfLatent:
     name : str
     observed : ndarray
         Its values.
+    shape : tuple of int
+        Shape of its densities.
     dense_rows : int
         As in `Form`.
     needed : list of variable
@@ -497,7 +514,7 @@ class _OfLatent:
         self._replicate = y.replication(seed, compile_kwargs)
         names = {*lgm.theta_names, *lgm.latents, *lgm.other_names}
         self.needed = [rv for rv in model.free_RVs if model.rvs_to_values[rv].name in names]
-        self.name, self.observed = y.name, y.values
+        self.name, self.observed, self.shape = y.name, y.values, y.shape
         self._layers = y.layers()
         self._theta: Any = None
         layout = getattr(lgm.form, "layout", None)
@@ -508,18 +525,17 @@ class _OfLatent:
     def __call__(
         self, point: Point, natural: dict[Any, Any], rng: np.random.Generator
     ) -> tuple[Array, Array, Array]:
-        """Log densities of a draw, a replicated y, and log p(y | f, theta), each (M,)."""
+        """Log densities of a draw, log p(y | f, theta), each (M,), and a replicated y."""
         elements, f, q = self._at(point)
         if q is None:
             nothing = np.full(self._y.which.size, np.nan)
-            return nothing, nothing, nothing
-        uniform = rng.random(self._y.which.size)
+            return nothing, nothing, np.full(self.observed.shape, np.nan)
+        uniform = rng.random(self._y.reads.shape)
         if self._lgm.is_quadratic:
-            found = left_out_of_normal(elements, self._y.which, self._y.site, q, f, uniform)
+            found = left_out_of_normal(elements, self._y.which, self._y.reads, q, f, uniform)
         else:
             found = self._along_lines(elements, q, f, uniform)
-        y = self._replicated(found, f, point, natural)
-        return found.log_density, y, found.own
+        return found.log_density, found.own, self._replicated(found, f, point, natural)
 
     def _along_lines(
         self,
@@ -529,39 +545,47 @@ class _OfLatent:
         uniform: Array,
     ) -> LeftOut:
         """Integrate along the line of each observation: in its set, or along all of f."""
-        found = LeftOut(*np.empty((3, uniform.size)))
-        rest = np.ones(uniform.size, dtype=bool)
+        nothing = np.empty(len(uniform))
+        found = LeftOut(nothing, np.empty(uniform.shape), nothing.copy())
+        rest = np.ones(nothing.size, dtype=bool)
         if self._local is not None:
             of_sets = self._local.chosen
             some = left_out_locally(elements, self._local, q, f, uniform[of_sets])
             found.fill(of_sets, some)
             rest[of_sets] = False
         if rest.any():
-            which, site = self._y.which[rest], self._y.site[rest]
-            found.fill(rest, left_out(elements, which, site, q, f, uniform[rest]))
+            which, reads = self._y.which[rest], self._y.reads[rest]
+            found.fill(rest, left_out(elements, which, reads, q, f, uniform[rest]))
         return found
 
     @property
     def is_sparse(self) -> bool:
         """Whether f is a long series or a large map that has not been read as a sum."""
         is_large = self._y.which.size * self._lgm.n > SMALL and not self._lgm.is_quadratic
+        is_large &= not self.reads_several
         return self._layout is None and is_large and 2 * self.dense_rows < self._lgm.n
+
+    @property
+    def reads_several(self) -> bool:
+        """Whether an observation reads several elements of f."""
+        return self._y.reads.shape[1] > 1
 
     def choose_sets(self, points: Sequence[Point]) -> None:
         """Let lines move few elements each, chosen at some points, where that pays."""
-        if self._layout is None or self._lgm.is_quadratic:
+        if self._layout is None or self._lgm.is_quadratic or self.reads_several:
             return
         examples = [q for q in (self._at(point)[2] for point in points) if q is not None]
         if examples:
             reads = self._reads(self._layout)
-            self._local = LocalLines.of(self._layout, reads, self._y.which, examples)
+            self._local = LocalLines.of(self._layout, reads[:, 0], self._y.which, examples)
 
     def integrates_effects_of(self, group: Any) -> bool:
         """Whether `without_groups` integrates over latent variables that each group has alone."""
         if self._layout is None:
             return False
         own = OwnElements.of(self._layout, self._reads(self._layout), self._y.which, group)
-        if own is not None and (own.at.shape[1] > 1 or len(own.at) > MANY_GROUPS):
+        single = own is not None and own.at.shape[1] == 1 and not self.reads_several
+        if own is not None and (not single or len(own.at) > MANY_GROUPS):
             self._own = own
         return self._own is not None
 
@@ -580,10 +604,10 @@ class _OfLatent:
         return left_out_groups(elements, which, self._y.site, group, q, f)
 
     def _reads(self, layout: Layout) -> Any:
-        """The element of eta that each observation of the model reads, or −1."""
-        sites = self._lgm.element_sites
-        assert sites is not None  # `Observations` refuses others
-        return np.where(self._lgm.free_elements, -1, sites - layout.N)
+        """The elements of eta that each observation of the model may read, (E, s), padded by −1."""
+        reads = self._lgm.element_reads
+        assert reads is not None  # `Observations` refuses others
+        return np.where((reads < 0) | self._lgm.free_elements[:, None], -1, reads - layout.N)
 
     def _at(
         self, point: Point
@@ -605,12 +629,13 @@ class _OfLatent:
 
     def _replicated(self, found: LeftOut, f: Array, point: Point, natural: dict[Any, Any]) -> Array:
         """y given the f_i that are drawn without it: observations of one f_i in turn."""
-        y = np.empty(self._y.which.size)
+        y = np.empty((self._y.which.size, self.observed.size // self._y.which.size))
         for layer in self._layers:
             row = f.copy()
-            row[self._y.site[layer]] = found.f[layer]
-            y[layer] = self._replicate(row, point, natural).ravel()[layer]
-        return y
+            reads, drawn = self._y.reads[layer], found.f[layer]
+            row[reads[reads >= 0]] = drawn[reads >= 0]
+            y[layer] = self._replicate(row, point, natural).reshape(y.shape)[layer]
+        return y.reshape(self.observed.shape)
 
 
 class _OfNormal:
@@ -622,11 +647,12 @@ class _OfNormal:
         names = {*lgm.theta_names, *lgm.other_names}
         self.needed = [v for v in model.free_RVs if model.rvs_to_values[v].name in names]
         self.observed = np.asarray(extract_obs_data(model.rvs_to_values[rv]), dtype=np.float64)
+        self.shape = self.observed.shape
 
     def __call__(
         self, point: Point, natural: dict[Any, Any], rng: np.random.Generator
     ) -> tuple[Array, Array, Array]:
-        """log N(y_k; y_k − a_k / P_kk, 1 / P_kk), P = K⁻¹ and a = P (y − m); and a replicated y.
+        """log N(y_k; y_k − a_k / P_kk, 1 / P_kk), P = K⁻¹ and a = P (y − m); NaN; and a new y.
 
         How much of K is noise is not known, nor what y_k is worth given all data.
         """
@@ -638,11 +664,16 @@ class _OfNormal:
         away = prior.inverse_times(self.observed - prior.mean) / precision
         density = 0.5 * (np.log(precision) - LOG_2PI - precision * away**2)
         noise = rng.standard_normal(self.n) / np.sqrt(precision)
-        return density, self.observed - away + noise, nothing
+        return density, nothing, self.observed - away + noise
 
     @property
     def is_sparse(self) -> bool:
         """Whether f is a series or a map: it is one dense vector."""
+        return False
+
+    @property
+    def reads_several(self) -> bool:
+        """Whether an observation reads several elements of f: its density is that of y alone."""
         return False
 
     def choose_sets(self, points: Sequence[Point]) -> None:

@@ -95,6 +95,22 @@ def test_counts_are_integrated_as_on_a_fine_grid():
     np.testing.assert_allclose(found, exact, atol=2e-4)
 
 
+def test_effects_of_the_mean_and_of_the_scale_are_integrated_out():
+    with pm.Model() as model:
+        level = pm.Normal("level")
+        a, b = (pm.Normal(name, 0, SCALES[name], shape=3) for name in "ab")
+        pm.Normal("y", level + a[G], pm.math.exp(b[G]), observed=Y)
+    idata = faked(model)
+    found = left_out(model, idata)[0, 0]
+    level = float(idata["posterior"]["level"].values[0, 0])
+    a, b = np.linspace(-6, 6, 241)[:, None, None], np.linspace(-4, 4, 161)[:, None]
+    ell = norm.logpdf(Y, level + a, np.exp(b))
+    prior = (norm.logpdf(a, scale=0.9) + norm.logpdf(b, scale=0.6))[..., 0]
+    terms = [ell[..., g == G].sum(axis=-1) + prior for g in range(3)]
+    exact = [logsumexp(each) + np.log(0.05**2) for each in terms]  # cells of 0.05 by 0.05
+    np.testing.assert_allclose(found, exact, atol=3e-3)
+
+
 def test_many_elements_are_sampled_to_an_error_that_is_given(monkeypatch):
     """With the rule's own case, and bounds below which neither error may be."""
     model = counts()
@@ -182,8 +198,8 @@ def patterns(make):
     with pm.Model() as model:
         pm.Poisson("y", pm.math.exp(pm.Normal("level") + make()), observed=COUNTS)
     read = lgm.model.LatentGaussianModel.from_pymc(model, integrates=False, as_sum=True)
-    layout, reads = read.form.layout, read.element_sites - read.form.layout.N
-    return layout, reads, np.arange(reads.size - G.size, reads.size)
+    layout, reads = read.form.layout, read.element_reads - read.form.layout.N
+    return layout, reads, np.arange(len(reads) - G.size, len(reads))
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -76,7 +76,8 @@ class Case:
         self.theta = self.read.theta_of(model.initial_point())
         self.q = laplace(LikelihoodAt(self.read, self.theta), self.read.prior(self.theta))
         self.layout = self.read.form.layout
-        self.reads = np.where(self.read.free_elements, -1, self.read.element_sites - self.layout.N)
+        reads = self.read.element_reads[:, 0] - self.layout.N
+        self.reads = np.where(self.read.free_elements, -1, reads)
         self.which = np.arange(self.reads.size)
         self.local = LocalLines.of(self.layout, self.reads, self.which, [self.q])
 
@@ -88,7 +89,7 @@ class Case:
         return self.q.center + self.q.posterior.multiply(xi)
 
     def left_out(self, f):
-        uniform = np.full(self.local.chosen.size, 0.5)
+        uniform = np.full((self.local.chosen.size, 1), 0.5)
         return left_out_locally(self.elements, self.local, self.q, f, uniform)
 
 

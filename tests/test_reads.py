@@ -216,7 +216,7 @@ def test_ordered_probit_reads_one_element(two: bool) -> None:
         pm.OrderedProbit("y", eta, cuts, sigma=s, observed=observed.reshape(shape))
     read = lgm.read(model, compile_kwargs=QUICK)
     assert read.n == 6
-    assert np.sort(read.element_sites).tolist() == list(range(6))
+    assert np.sort(read.element_reads[:, 0]).tolist() == list(range(6))
     assert max(read.check(draws=5).values()) < 1e-6
 
 

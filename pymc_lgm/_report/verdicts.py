@@ -11,6 +11,9 @@ from typing import Any, Literal
 
 import arviz as az
 import numpy as np
+import pandas as pd
+
+from scipy.stats import chi2
 
 from pymc_lgm._report.healthy import (
     CHAINS,
@@ -145,10 +148,19 @@ def _r_hat(numbers: Numbers) -> Iterator[Verdict]:
     r_hat = numbers.elements["r_hat"].dropna()
     if not len(r_hat):
         return
-    worst, high = r_hat.max(), r_hat[r_hat > R_HAT].sort_values(ascending=False)
-    if not len(high):
-        where = r_hat.idxmax()
+    worst, where = r_hat.max(), r_hat.idxmax()
+    above = r_hat[r_hat > R_HAT]
+    if not len(above):
         yield good("R-hat", f"At most {worst:.3f} ({where}): the chains agree (limit {R_HAT}).")
+        return
+    high = above[above > _by_chance(numbers)[above.index]].sort_values(ascending=False)
+    if not len(high):
+        yield good(
+            "R-hat",
+            f"At most {worst:.3f} ({where}): the chains agree. {len(above)} of {len(r_hat)} "
+            f"elements {'is' if len(above) == 1 else 'are'} above {R_HAT}, as chance makes the "
+            "largest of so many.",
+        )
         return
     bound = math.ceil(1000.0 * worst) / 1000.0  # "above 1.01, at most 1.01" would be odd
     seen = (
@@ -163,13 +175,36 @@ def _r_hat(numbers: Numbers) -> Iterator[Verdict]:
         yield warning("R-hat", seen, f"{LONGER}, and draw longer.")
 
 
+def _by_chance(numbers: Numbers) -> pd.Series:
+    """R-hat of each element that may be chance, if the chains agree and there are enough draws.
+
+    Let M chains have E effective draws each. If they agree, the variance of their means, as a
+    multiple of that of the draws, is χ² / ((M − 1) E) with M − 1 degrees of freedom, and R-hat² is
+    about 1 plus that (Gelman, Carlin, Stern, Dunson, Vehtari and Rubin 2013, *Bayesian Data
+    Analysis*, section 11.4). ArviZ splits each chain in two, and takes the larger R-hat of the draws
+    and of their distances from the median. In half of all traces the largest of all these R-hats is
+    above the one whose χ² has the probability 1 − ½^(1 / (2 elements)).
+    """
+    elements = numbers.elements
+    M = 2 * numbers.chains
+    of_one = -math.expm1(math.log(0.5) / (2.0 * len(elements)))
+    ess = elements[["ess_bulk", "ess_tail"]].min(axis=1)
+    enough = ess >= _needed(numbers)
+    return np.sqrt(1.0 + chi2.isf(of_one, M - 1) / (M - 1) * M / ess).where(enough, R_HAT)
+
+
+def _needed(numbers: Numbers) -> int:
+    """How many effective draws are enough."""
+    return max(EFFECTIVE, EFFECTIVE_OF_A_CHAIN * numbers.chains)
+
+
 def _effective(numbers: Numbers, disagree: bool) -> Iterator[Verdict]:
     elements = numbers.elements
     ess = elements[["ess_bulk", "ess_tail"]].min(axis=1).drop(numbers.broken).dropna()
     ess = ess.drop(elements.index[elements["variable"].isin(numbers.constant)], errors="ignore")
     if not len(ess):
         return
-    needed = max(EFFECTIVE, EFFECTIVE_OF_A_CHAIN * numbers.chains)
+    needed = _needed(numbers)
     least, low = ess.min(), ess[ess < needed].sort_values()
     total = numbers.chains * numbers.draws
     if not len(low):

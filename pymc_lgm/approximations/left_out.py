@@ -18,6 +18,14 @@ Vehtari, Mononen, Tolvanen, Sivula and Winther (2016), *Bayesian leave-one-out c
 approximations for Gaussian latent variable models*, Journal of Machine Learning Research 17, have
 the weights of theta (§2.2), with f integrated out by approximation.
 
+An observation may read several elements of f, as those of the mean and the standard deviation, or
+one of each class. Then t is aᵀf_S, a combination of the elements that it reads, and c is
+Σ a / aᵀΣa. What y_k says of other combinations remains in r, and the weights correct it. So a is the
+combination of which y_k says most: with the gradient g and the curvature H of log p(y_k | f_S) at
+the center of q, E[∇ log p ∇ log pᵀ] is about g gᵀ + H Σ H, and Σ a is its first principal direction
+where Σ is the unit matrix. Constantine, Dow and Wang (2014), *Active subspace methods in theory and
+practice*, SIAM Journal on Scientific Computing 36, use these directions to reduce dimensions.
+
 A group of observations is left out in the same way: y_k is then all of its observations, and t the
 average of the f_i that they read. Again r is independent of t if the posterior of f is normal. If
 y_k depends on f by more than that average, r depends on y_k, and the weights correct it.
@@ -37,6 +45,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from pymc_lgm.approximations.gaussian import GaussianApproximation
+from pymc_lgm.gaussian.sites import SiteBlocks
 from pymc_lgm.linalg import Array
 
 __all__ = [
@@ -94,15 +103,19 @@ ROUNDS = 6
 """Largest number of attempts to find the ends of a line, by integration and by cutting off. The
 result of the last is used. Draws of the likelihoods in tests/test_loo.py needed one or two."""
 
+STEP = 0.1
+"""Step of differences, in standard deviations of the posterior. They give first guesses and
+directions, which need a digit or two."""
+
 CELLS = 4_000_000
 """Largest number of elements of an array with rows of f: 32 MB."""
 
 
 class LeftOut(NamedTuple):
-    """Leave-one-out results of each observation for one draw, each of shape (M,)."""
+    """Leave-one-out results of each observation for one draw, of shape (M,) but for ``f``."""
 
     log_density: Array  # log p(y_k | y_-k, r, theta)
-    f: Array  # a draw of f_i given y_-k, r and theta
+    f: Array  # a draw of the f_i that y_k reads, given y_-k, r and theta: (M, s)
     own: Array  # log p(y_k | f_i, theta), of the draw itself
 
     def fill(self, index: Index | NDArray[np.bool_], some: LeftOut) -> None:
@@ -114,7 +127,7 @@ class LeftOut(NamedTuple):
 def left_out(
     elements: Callable[[Array], Array],
     which: Index,
-    site: Index,
+    reads: Index,
     q: GaussianApproximation,
     f: Array,
     uniform: Array,
@@ -125,14 +138,16 @@ def left_out(
     ----------
     elements : callable
         Rows of f (N, n) -> the log density of every observation, (N, E).
-    which, site : ndarray of int, shape (M,)
-        Observations k that are left out, and the i of the f_i that each reads.
+    which : ndarray of int, shape (M,)
+        Observations k that are left out.
+    reads : ndarray of int, shape (M, s)
+        The elements of f that each may read, padded with −1: one, or a set of the sites of q.
     q : GaussianApproximation
         q at this theta, from which come the directions c and the first ends of the lines.
     f : ndarray, shape (n,)
         A draw from p(f | y, theta).
-    uniform : ndarray, shape (M,)
-        Uniform numbers in (0, 1), from which f_i is drawn.
+    uniform : ndarray, shape (M, s)
+        Uniform numbers in (0, 1). From the first ones the f_i are drawn.
 
     Returns
     -------
@@ -141,44 +156,43 @@ def left_out(
 
     Notes
     -----
-    For a dense process, O(n²) for each f_i that is read; and mostly 17 M to 33 M rows of the
-    likelihood, O(M E).
+    For a dense process, O(n²) for each f_i, or for each observation that reads several; and mostly
+    17 M to 33 M rows of the likelihood, O(M E).
     """
-    lines = ObservationLines(elements, which, site, q, f)
-    log_density, t = integrate_lines(lines, uniform)
-    return LeftOut(log_density, t + f[site], lines.base[which])
+    lines = ObservationLines(elements, which, reads, q, f)
+    log_density, t = integrate_lines(lines, uniform[:, 0])
+    return LeftOut(log_density, lines.read_at(t), lines.base[which])
 
 
 def left_out_of_normal(
     elements: Callable[[Array], Array],
     which: Index,
-    site: Index,
+    reads: Index,
     q: GaussianApproximation,
     f: Array,
     uniform: Array,
 ) -> LeftOut:
     """Leave out single observations in closed form, if q is the posterior of f given theta.
 
-    Let f_i − E[f_i] be t, which has the variance v, and log p(y_k | t) = ℓ + s t − ½ w t². The
-    cavity, the density of t without y_k, is normal with precision 1/v − w and mean
-    −s / (1/v − w), and p(y_k | t) times it is p(y_k | y_-k, theta) N(t; 0, v). At t = 0 this gives
-    p(y_k | y_-k, theta).
+    Let f_S − E[f_S] be R u, where R Rᵀ is its covariance, and log p(y_k | u) = ℓ + gᵀu + ½ uᵀH u. The
+    cavity, the density of u without y_k, is normal with precision B = I + H and mean −B⁻¹g, and
+    p(y_k | u) times it is p(y_k | y_-k, theta) N(u; 0, I). At u = 0 this gives
+
+        log p(y_k | y_-k, theta) = ℓ − ½ gᵀB⁻¹g + ½ log|B|.
 
     Parameters
     ----------
-    elements, which, site, q, f, uniform
+    elements, which, reads, q, f, uniform
         As in `left_out`. All observations are normal with means that are affine in f.
     """
-    v = np.maximum(q.posterior.variances[site], np.finfo(np.float64).tiny)  # f_i may be known
-    # Observations of one f_i move it by the same step.
-    step = np.zeros(f.size)
-    step[site] = np.sqrt(v)
-    below, at, above = elements(q.center + np.outer([-1.0, 0.0, 1.0], step))[:, which]
-    slope, curvature = (above - below) / (2.0 * step[site]), (2.0 * at - above - below) / v
-    variance = v / (1.0 - v * curvature)
-    mean = -variance * slope
-    log_density = at + 0.5 * (mean * slope + np.log(v / variance))
-    drawn = q.center[site] + mean + np.sqrt(variance) * ndtri(uniform)
+    root = _roots_of_covariances(q, reads)
+    value, g, H = _expanded(elements, which, reads, q.center, root, step=1.0)
+    L = np.linalg.cholesky(np.eye(g.shape[1]) + H)
+    half = np.linalg.solve(L, g[:, :, None])
+    log_density = value - 0.5 * (half**2).sum(axis=(1, 2))
+    log_density += np.log(np.einsum("kii->ki", L)).sum(axis=1)
+    u = np.linalg.solve(L.swapaxes(1, 2), ndtri(uniform)[:, :, None] - half)[:, :, 0]
+    drawn = q.center[reads] + np.einsum("kij,kj->ki", root, u)
     return LeftOut(log_density, drawn, elements(f[None])[0, which])
 
 
@@ -294,8 +308,9 @@ class _Lines:
         variance = self._variance[self._direction]
         center = self._center[self._direction]
         deviation = np.sqrt(variance)
-        h = 0.1 * deviation  # a step of differences
-        below, at, above = self._near_center(h)
+        h = STEP * deviation
+        steps = np.outer([-1.0, 0.0, 1.0], h)
+        below, at, above = self._at(np.arange(self.count), self._q.center, steps)
         slope, curvature = (above - below) / (2.0 * h), (2.0 * at - above - below) / h**2
         # The variance of a cavity is at most a thousand times that of q.
         curvature = np.where(np.isfinite(curvature), np.clip(curvature, 0.0, 0.999 / variance), 0.0)
@@ -305,12 +320,8 @@ class _Lines:
         low = np.minimum(mean - REACH * scale, center - REACH * deviation)
         return low, np.maximum(mean + REACH * scale, center + REACH * deviation)
 
-    def _near_center(self, h: Array) -> Array:
-        """log p(y_k | t) at t − h, t and t + h, where t is that of q's center: (3, lines)."""
-        raise NotImplementedError(f"{type(self).__name__} must say what y_k is.")
-
-    def _own(self, lines: Index, t: Array) -> Array:
-        """log p(y_k | t), (points, lines)."""
+    def _at(self, lines: Index, center: Array, t: Array) -> Array:
+        """log p(y_k | f) at f = center + c t, (points, lines)."""
         raise NotImplementedError(f"{type(self).__name__} must say what y_k is.")
 
     def _leave_out(self, values: Array, lines: Index) -> None:
@@ -329,7 +340,7 @@ class _Lines:
         points = int(np.clip(2.0 * width.max(), FEWEST, MOST))
         middle, half = 0.5 * (low + high), 0.5 * (high - low)
         t = middle + half * np.linspace(-1.0, 1.0, points)[:, None]
-        own = self._own(lines, t)
+        own = _zero_if_undefined(self._at(lines, self._f, t))
         unstable = np.arange(lines.size)
         log_g = _chebyshev(LEVELS[0], points)[1] @ others
         density = _log_sum(log_g + own) - _log_sum(log_g)
@@ -365,7 +376,7 @@ class _Lines:
             t = middle + half * nodes
             others[:, todo] = self._others(lines[todo], t)
             log_g = np.where(np.isfinite(others[:, todo]), others[:, todo], -np.inf)
-            both = log_g + self._own(lines[todo], t)
+            both = log_g + _zero_if_undefined(self._at(lines[todo], self._f, t))
             # If a density is 0 everywhere, −inf is compared with −inf: nothing is deep.
             is_deep = (log_g < log_g.max(axis=0) - DEEP) & ~(both >= both.max(axis=0) - DEEP)
             first = np.maximum(np.argmin(is_deep, axis=0) - 1, 0)
@@ -399,49 +410,127 @@ class _Lines:
 
 
 class ObservationLines(_Lines):
-    """The lines of single observations, each along the column of Σ of its f_i."""
+    """The lines of single observations, each along Σ times what its observation says most of.
+
+    Attributes
+    ----------
+    reads : ndarray of int, shape (M, s)
+        The elements of f that each observation may read, padded with −1.
+    moves : ndarray, shape (M, s)
+        How much each of them changes with t.
+    """
 
     def __init__(
         self,
         elements: Callable[[Array], Array],
         which: Index,
-        site: Index,
+        reads: Index,
         q: GaussianApproximation,
         f: Array,
     ):
-        self._which = which
-        self._site = site
-        sites, direction = np.unique(site, return_inverse=True)
-        units = np.zeros((f.size, sites.size), order="F")
-        units[sites, np.arange(sites.size)] = 1.0
-        super().__init__(elements, q, f, units, direction)
+        self._which, self.reads = which, reads
+        if reads.shape[1] == 1:
+            sites, direction = np.unique(reads[:, 0], return_inverse=True)
+            averages = np.zeros((f.size, sites.size), order="F")
+            averages[sites, np.arange(sites.size)] = 1.0
+        else:
+            direction = np.arange(which.size)
+            averages = _combinations(elements, which, reads, q)
+        super().__init__(elements, q, f, averages, direction)
+        self.moves = np.take_along_axis(self._c[direction], reads, axis=1)
 
-    def _near_center(self, h: Array) -> Array:
-        # Not the site of q at f_i, which is that of all observations that read f_i.
-        step = np.zeros(self._f.size)
-        step[self._site] = h
-        rows = self._q.center + np.outer([-1.0, 0.0, 1.0], step)
-        return self._elements(rows)[:, self._which]
+    def read_at(self, t: Array) -> Array:
+        """The elements of f that each observation reads, at t of its line."""
+        found: Array = self._f[self.reads] + self.moves * t[:, None]
+        return found
 
     def _leave_out(self, values: Array, lines: Index) -> None:
         values[np.arange(lines.size), :, self._which[lines]] = 0.0
 
-    def _own(self, lines: Index, t: Array) -> Array:
-        """log p(y_k | f_i + t), (points, lines): a row of f has another t for each f_i."""
-        out = np.empty(t.shape)
-        block = max(1, CELLS // max(self._f.size, self.base.size))
-        left = np.arange(lines.size)
-        while left.size:
-            _, first = np.unique(self._site[lines[left]], return_index=True)
-            now = left[first]
-            sites = self._site[lines[now]]
-            for begin in range(0, t.shape[0], block):
-                part = slice(begin, begin + block)
-                rows = np.tile(self._f, (t[part].shape[0], 1))
-                rows[:, sites] += t[part][:, now]
-                out[part, now] = self._elements(rows)[:, self._which[lines[now]]]
-            left = np.delete(left, first)
-        return _zero_if_undefined(out)
+    def _at(self, lines: Index, center: Array, t: Array) -> Array:
+        reads, steps = self.reads[lines], t[:, :, None] * self.moves[lines]
+        return _densities(self._elements, self._which[lines], reads, center, steps)
+
+
+def _densities(
+    elements: Callable[[Array], Array], which: Index, reads: Index, center: Array, steps: Array
+) -> Array:
+    """log p(y_k | center_S + step), (points, M), for steps (points, M, s).
+
+    A row of f has a step for every set S.
+    """
+    out = np.empty(steps.shape[:2])
+    left = np.arange(which.size)
+    block = max(1, CELLS // center.size)
+    while left.size:
+        _, first = np.unique(reads[left, 0], return_index=True)
+        now = left[first]
+        k, slot = np.nonzero(reads[now] >= 0)
+        for begin in range(0, len(out), block):
+            part = slice(begin, begin + block)
+            rows = np.tile(center, (len(out[part]), 1))
+            rows[:, reads[now][k, slot]] += steps[part][:, now[k], slot]
+            out[part, now] = elements(rows)[:, which[now]]
+        left = np.delete(left, first)
+    return out
+
+
+def _expanded(
+    elements: Callable[[Array], Array],
+    which: Index,
+    reads: Index,
+    center: Array,
+    root: Array,
+    *,
+    step: float,
+) -> tuple[Array, Array, Array]:
+    """ℓ, g and H of log p(y_k | center_S + R u) = ℓ + gᵀu + ½ uᵀH u + …, by differences.
+
+    Shapes (M,), (M, s) and (M, s, s). They are exact if there are no further terms.
+    """
+    s = reads.shape[1]
+    one = step * np.eye(s)
+    i, j = np.triu_indices(s, 1)
+    u = np.concatenate([np.zeros((1, s)), one, -one, one[i] + one[j]])
+    values = _densities(elements, which, reads, center, np.einsum("kij,pj->pki", root, u))
+    at, above, below = values[0], values[1 : s + 1], values[s + 1 : 2 * s + 1]
+    H = np.empty((which.size, s, s))
+    H[:, range(s), range(s)] = (above - 2.0 * at + below).T / step**2
+    H[:, i, j] = H[:, j, i] = (values[2 * s + 1 :] - above[i] - above[j] + at).T / step**2
+    return at, (above - below).T / (2.0 * step), H
+
+
+def _combinations(
+    elements: Callable[[Array], Array], which: Index, reads: Index, q: GaussianApproximation
+) -> Array:
+    """a of each observation, shape (n, M): the combination of f_S of which it says most."""
+    root = _roots_of_covariances(q, reads)
+    _, g, H = _expanded(elements, which, reads, q.center, root, step=STEP)
+    says = np.nan_to_num(g[:, :, None] * g[:, None, :] + H @ H, posinf=0.0, neginf=0.0)
+    most = np.linalg.eigh(says)[1][:, :, -1]
+    weights = np.einsum("kji,kj->ki", np.linalg.pinv(root), most)  # Σ_SS a is R u
+    averages = np.zeros((q.center.size, which.size), order="F")
+    k, slot = np.nonzero(reads >= 0)
+    averages[reads[k, slot], k] = weights[k, slot]
+    return averages
+
+
+def _roots_of_covariances(q: GaussianApproximation, reads: Index) -> Array:
+    """Symmetric roots of the blocks of Σ on the elements that are read, (M, s, s)."""
+    if reads.shape[1] == 1:
+        # An element may be known, by a constraint or its covariates.
+        known = np.maximum(q.posterior.variances[reads], np.finfo(np.float64).tiny)
+        return np.sqrt(known)[:, :, None]
+    W = q.posterior.precision
+    assert isinstance(W, SiteBlocks)
+    index = np.empty(W.n, dtype=np.intp)
+    index[W.sets[:, 0]] = np.arange(len(W.sets))
+    which = index[reads[:, 0]]
+    blocks = np.where(W.filling, 0.0, q.posterior.site_covariances)[which]
+    values, vectors = np.linalg.eigh(np.nan_to_num(blocks))
+    scaled = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
+    roots: Array = scaled @ vectors.swapaxes(1, 2)
+    return roots
 
 
 class _Groups(_Lines):
@@ -463,18 +552,10 @@ class _Groups(_Lines):
         self._is_left_out = np.zeros((count, self.base.size), dtype=bool)
         self._is_left_out[group, which] = True
 
-    def _near_center(self, h: Array) -> Array:
-        return self._at(np.arange(self.count), self._q.center, np.outer([-1.0, 0.0, 1.0], h))
-
     def _leave_out(self, values: Array, lines: Index) -> None:
         np.copyto(values, 0.0, where=self._is_left_out[lines][:, None, :])
 
-    def _own(self, lines: Index, t: Array) -> Array:
-        out = self._at(lines, self._f, t)
-        return _zero_if_undefined(out)
-
     def _at(self, lines: Index, center: Array, t: Array) -> Array:
-        """Sums of the log densities of a group at center + c t, (points, lines)."""
         out = np.empty(t.shape)
         block = max(1, CELLS // max(self._f.size, self.base.size))
         for j, line in enumerate(lines):

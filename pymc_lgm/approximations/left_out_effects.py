@@ -30,7 +30,7 @@ from scipy.sparse import csr_array
 from pymc_lgm.approximations.gaussian import GaussianApproximation, Likelihood
 from pymc_lgm.approximations.left_out import CELLS, ENOUGH, ROUGH
 from pymc_lgm.approximations.quadrature import product_rule
-from pymc_lgm.gaussian.sites import roots
+from pymc_lgm.gaussian.sites import SiteBlocks, roots
 from pymc_lgm.gaussian.sums import Layout, SumPrior, blocks_at
 from pymc_lgm.linalg import Array
 
@@ -98,8 +98,8 @@ class OwnElements:
         Parameters
         ----------
         layout : Layout
-        reads : ndarray of int, shape (E,)
-            The element of eta that each observation of the model reads, or −1.
+        reads : ndarray of int, shape (observations, s)
+            The elements of eta that each observation of the model may read, padded with −1.
         which, group : ndarray of int, shape (M,)
             Observations that are left out, and the group of each, 0 to G − 1.
 
@@ -111,10 +111,10 @@ class OwnElements:
         if layout.B is not None:
             return None
         count = int(group.max()) + 1
-        of_reader = np.full(reads.size, SEVERAL)
+        of_reader = np.full(len(reads), SEVERAL)
         of_reader[which] = group
-        seen = reads >= 0
-        of_row = _common(reads[seen], of_reader[seen], layout.E)
+        reader, slot = np.nonzero(reads >= 0)
+        of_row = _common(reads[reader, slot], of_reader[reader], layout.E)
         owner = _common(layout.columns, of_row[layout.row_of], layout.N)
         owner[(layout.C != 0.0).any(axis=1) | (layout.U != 0.0).any(axis=1)] = SEVERAL
         _spread(owner, layout.rows_of_Q, layout.columns_of_Q)
@@ -213,10 +213,11 @@ class _Integrals:
         u = np.where(own.at >= 0, (f - prior.mean)[own.at], 0.0).ravel()
         self._eta = f[self._N :] - self._J @ u  # at u = 0
         # The first rule is that of q's sites.
-        W = np.maximum(q.precision[self._N :], 0.0)
-        pull = q.sites.nu[self._N :] - W * ((f - prior.mean)[self._N :] - self._J @ u)
+        W, z = q.precision, f - prior.mean
+        z[self._N :] -= self._J @ u
+        pull = q.sites.nu - (W.times(z) if isinstance(W, SiteBlocks) else np.maximum(W, 0.0) * z)
         self._Q = blocks_at(own.positions, prior.elements)
-        self._go_to(W, pull)
+        self._go_to(self._diagonal(W), pull[self._N :])
 
     def _go_to(self, W: Array, pull: Array) -> None:
         """Center and root of the Gaussian with sites exp(pullᵀ Ju − ½ uᵀJᵀ W Ju)."""
@@ -234,10 +235,15 @@ class _Integrals:
             change = self._J @ self._center.ravel()
             f[self._N :] = self._eta + change
             _, gradient, W, _ = likelihood(f)
-            W = np.maximum(W[self._N :], 0.0)
+            W = self._diagonal(W)
             if not (np.isfinite(W).all() and np.isfinite(gradient).all()):
                 return
             self._go_to(W, gradient[self._N :] + W * change)
+
+    def _diagonal(self, W: Array | SiteBlocks) -> Array:
+        """Precisions of eta, at least 0; without those across elements that are read together."""
+        of_f = W.diagonal(W.values) if isinstance(W, SiteBlocks) else W
+        return np.maximum(of_f[self._N :], 0.0)
 
     def sampled_log_density(self, rng: np.random.Generator) -> Array:
         """Importance sampling of all integrals."""

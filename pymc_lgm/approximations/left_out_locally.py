@@ -335,8 +335,8 @@ def left_out_locally(
     Mostly 17 to 33 rows of the likelihood for each batch of lines, and 100 for all lines.
     """
     lines = _LocalLines(elements, local, q, f)
-    log_density, t = integrate_lines(lines, uniform)
-    return LeftOut(log_density, t + f[local.layout.N + local.row], lines.base[local.which])
+    log_density, t = integrate_lines(lines, uniform[:, 0])
+    return LeftOut(log_density, lines.read_at(t), lines.base[local.which])
 
 
 class _LocalLines(ObservationLines):
@@ -352,7 +352,8 @@ class _LocalLines(ObservationLines):
         N, prior = local.layout.N, q.prior
         assert isinstance(prior, SumPrior)
         self._elements, self._f, self._q, self._local, self._N = elements, f, q, local, N
-        self._which, self._site = local.which, N + local.row
+        self._which, self.reads = local.which, N + local.row[:, None]
+        self.moves = np.ones(self.reads.shape)
         self.count = local.which.size
         self._direction = np.arange(self.count)
         self.base = elements(f[None])[0]

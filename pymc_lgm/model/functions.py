@@ -348,14 +348,15 @@ class ModelFunctions:
         return np.array_equal(self._site_index, np.arange(self._count_of_sites))
 
     @property
-    def element_sites(self) -> NDArray[np.intp] | None:
-        """The f_i that each of ``likelihood.elements`` reads; ``None`` if one reads several.
+    def element_reads(self) -> NDArray[np.intp] | None:
+        """The f_i that each of ``likelihood.elements`` may read, shape (E, s), padded with −1.
 
-        An element that reads none counts as reading the first f_i.
+        They are one f_i, or with ``sets`` all of its set, and those of the first if an element
+        reads none. ``None`` if one reads several and there are no sets.
         """
-        if self.sets is not None or self._site_index is None:
+        if self._site_index is None:
             return None
-        return self._site_index
+        return self._site_index[:, None] if self.sets is None else self.sets[self._site_index]
 
     @property
     def free_elements(self) -> NDArray[np.bool_]:

@@ -26,16 +26,24 @@ Index = NDArray[np.intp]
 class Observations:
     """The observations of one variable that depends on f.
 
-    ``instead`` ends the message if observations do not read one f_i each: what to write for them.
+    ``instead`` ends the message if observations read what they may not: what to write for them.
+    With ``together`` they may read several f_i, and be the rows of a `pymc.MvNormal`; otherwise
+    each is a number that reads one f_i.
 
     Attributes
     ----------
     name : str
     values : ndarray
         Observed values.
-    which, site : ndarray of int, shape (M,)
-        For each observation, its element of the likelihood and the f_i that it reads, or the first
-        f_i if it reads none.
+    shape : tuple of int
+        Shape of their densities: that of ``values``, or without the last axis if these are rows.
+    which : ndarray of int, shape (M,)
+        The element of the likelihood for each observation.
+    reads : ndarray of int, shape (M, s)
+        The f_i that each may read, padded with −1: one, or the set with all that it reads. If it
+        reads none, they are those of the first f_i.
+    site : ndarray of int, shape (M,)
+        The first of them.
     is_free : ndarray of bool, shape (M,)
         Whether an observation reads no f_i, as one whose only covariates are 0.
     """
@@ -47,6 +55,7 @@ class Observations:
         var_name: str | None = None,
         *,
         instead: str,
+        together: bool = False,
     ):
         rv = self._rv = _chosen(model, lgm, var_name)
         self.name = str(rv.name)
@@ -56,7 +65,21 @@ class Observations:
             for rv in model.free_RVs
             if not rv.ndim and model.rvs_to_values[rv].name in lgm.latents
         ]
-        self.which, self.site = _observations(lgm, self.name, self.values.size, numbers, instead)
+        self.which, self.shape = _elements_of(lgm, self.name)
+        if lgm.sets is None or not together:
+            _refuse_joint_reads(lgm, self.name, numbers, instead)
+        rows = self.values.shape[:-1] if together else self.values.shape
+        if self.shape not in (self.values.shape, rows) or not self.shape:
+            raise ValueError(
+                f"{self.name} has {self.which.size} joint densities of its {self.values.size} "
+                "values, as the rows of a pm.MvNormal have. This is for densities of "
+                f"{'single values or rows' if together else 'single values, p(y_k | f_i)'}. "
+                f"{instead}"
+            )
+        reads = lgm.element_reads
+        assert reads is not None
+        self.reads = reads[self.which]
+        self.site = self.reads[:, 0]
         self.is_free = lgm.free_elements[self.which]
         self._model, self._lgm = model, lgm
 
@@ -114,42 +137,41 @@ def _chosen(model: pm.Model, lgm: LatentGaussianModel, var_name: str | None) -> 
     return observed[names[0] if var_name is None else var_name]
 
 
-def _observations(
-    lgm: LatentGaussianModel, name: str, size: int, numbers: list[str], instead: str
-) -> tuple[Index, Index]:
-    """The elements of the likelihood for the observations of a variable, and the f_i they read."""
+def _elements_of(lgm: LatentGaussianModel, name: str) -> tuple[Index, tuple[int, ...]]:
+    """The elements of the likelihood for the observations of a variable, and their shape."""
     point = lgm.generic_theta
     values = lgm.graphs.term_values(np.array(lgm.mean(point)), point)
-    sizes = dict(zip(lgm.likelihood_names, (np.size(v) for v in values), strict=True))
     begin = 0
-    for other in lgm.likelihood_names:
+    for other, value in zip(lgm.likelihood_names, values, strict=True):
         if other == name:
-            break
-        begin += sizes[other]
-    which = begin + np.arange(sizes[name])
-    sites = lgm.element_sites
-    if sites is not None and sizes[name] != size:
-        raise ValueError(
-            f"{name} has {sizes[name]} joint densities of its {size} values, as the rows of a "
-            f"pm.MvNormal have. This is for densities of single values, p(y_k | f_i). {instead}"
-        )
-    if sites is None and lgm.coupled is None:
-        names = np.repeat(list(sizes), list(sizes.values()))
+            return begin + np.arange(np.size(value)), np.shape(value)
+        begin += np.size(value)
+    raise AssertionError(f"{name} has no density")
+
+
+def _refuse_joint_reads(
+    lgm: LatentGaussianModel, name: str, numbers: list[str], instead: str
+) -> None:
+    """Raise if a density reads several f_i."""
+    if lgm.sets is None and lgm.coupled is None:
+        if lgm.element_reads is not None:
+            return
+        point = lgm.generic_theta
+        values = lgm.graphs.term_values(np.array(lgm.mean(point)), point)
+        names = np.repeat(lgm.likelihood_names, [np.size(value) for value in values])
         summed = names[lgm.element_counts > 1][0]
         raise ValueError(
             f"{summed} is one number, a sum over several elements of {lgm.latent!r}. This is for "
             "densities that read one element each, p(y_k | f_i): write the terms of the sum as a "
             f"vector, without .sum(). {instead}"
         )
-    if sites is None:
-        raise ValueError(
-            f"{lgm.coupled} reads several elements of {lgm.latent!r} together. This is "
-            "for densities that read one element each, p(y_k | f_i)."
-            + (
-                f" If they do so once {' and '.join(numbers)} is known, write theta={numbers!r}."
-                if len(numbers) < len(lgm.latents) and numbers
-                else ""
-            )
-            + f" {instead}"
+    raise ValueError(
+        f"{lgm.coupled} reads several elements of {lgm.latent!r} together. This is "
+        "for densities that read one element each, p(y_k | f_i)."
+        + (
+            f" If they do so once {' and '.join(numbers)} is known, write theta={numbers!r}."
+            if len(numbers) < len(lgm.latents) and numbers
+            else ""
         )
-    return which, sites[which]
+        + f" {instead}"
+    )
