@@ -324,7 +324,9 @@ def _left_out(
     result = az.from_dict({"log_likelihood": densities}, coords=coords, dims=of_density)
     if group is None:
         data = {
-            "posterior_predictive": {source.name: replicated.reshape(*sizes, *replicated.shape[1:])},
+            "posterior_predictive": {
+                source.name: replicated.reshape(*sizes, *replicated.shape[1:])
+            },
             "observed_data": {source.name: source.observed},
         }
         result.update(az.from_dict(data, coords=coords, dims=dims).children)
@@ -562,7 +564,6 @@ class _OfLatent:
     def is_sparse(self) -> bool:
         """Whether f is a long series or a large map that has not been read as a sum."""
         is_large = self._y.which.size * self._lgm.n > SMALL and not self._lgm.is_quadratic
-        is_large &= not self.reads_several
         return self._layout is None and is_large and 2 * self.dense_rows < self._lgm.n
 
     @property
@@ -572,12 +573,12 @@ class _OfLatent:
 
     def choose_sets(self, points: Sequence[Point]) -> None:
         """Let lines move few elements each, chosen at some points, where that pays."""
-        if self._layout is None or self._lgm.is_quadratic or self.reads_several:
+        if self._layout is None or self._lgm.is_quadratic:
             return
         examples = [q for q in (self._at(point)[2] for point in points) if q is not None]
         if examples:
             reads = self._reads(self._layout)
-            self._local = LocalLines.of(self._layout, reads[:, 0], self._y.which, examples)
+            self._local = LocalLines.of(self._layout, reads, self._y.which, examples)
 
     def integrates_effects_of(self, group: Any) -> bool:
         """Whether `without_groups` integrates over latent variables that each group has alone."""

@@ -782,7 +782,7 @@ def test_says_what_cannot_be_left_out():
     with pm.Model() as model:
         f = pm.MvNormal("f", mu=np.zeros(4), cov=np.eye(4))
         pm.Normal("y", f[:2] * f[2:], 1.0, observed=[0.0, 1.0])
-    with pytest.raises(ValueError, match="y reads several elements.*from the draws"):
+    with pytest.raises(ValueError, match=r"y reads several elements.*from the draws"):
         lgm.terms(faked(model), model=model)
     refused("has latent variables of its own", model=model, groups=[0, 1])
     with pm.Model() as joined:

@@ -181,9 +181,9 @@ def _by_chance(numbers: Numbers) -> pd.Series:
     Let M chains have E effective draws each. If they agree, the variance of their means, as a
     multiple of that of the draws, is χ² / ((M − 1) E) with M − 1 degrees of freedom, and R-hat² is
     about 1 plus that (Gelman, Carlin, Stern, Dunson, Vehtari and Rubin 2013, *Bayesian Data
-    Analysis*, section 11.4). ArviZ splits each chain in two, and takes the larger R-hat of the draws
-    and of their distances from the median. In half of all traces the largest of all these R-hats is
-    above the one whose χ² has the probability 1 − ½^(1 / (2 elements)).
+    Analysis*, section 11.4). ArviZ splits each chain in two, and takes the larger R-hat of draws
+    and of their distances from the median. So n elements have 2n of them. In half of all traces the
+    largest is above that of the χ² with the probability 1 − ½^(1 / 2n).
     """
     elements = numbers.elements
     M = 2 * numbers.chains

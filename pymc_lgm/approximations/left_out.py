@@ -20,11 +20,11 @@ the weights of theta (§2.2), with f integrated out by approximation.
 
 An observation may read several elements of f, as those of the mean and the standard deviation, or
 one of each class. Then t is aᵀf_S, a combination of the elements that it reads, and c is
-Σ a / aᵀΣa. What y_k says of other combinations remains in r, and the weights correct it. So a is the
-combination of which y_k says most: with the gradient g and the curvature H of log p(y_k | f_S) at
-the center of q, E[∇ log p ∇ log pᵀ] is about g gᵀ + H Σ H, and Σ a is its first principal direction
-where Σ is the unit matrix. Constantine, Dow and Wang (2014), *Active subspace methods in theory and
-practice*, SIAM Journal on Scientific Computing 36, use these directions to reduce dimensions.
+Σ a / aᵀΣa. What y_k says of other combinations remains in r, and the weights correct it. So a is
+the combination of which y_k says most. With f_S = E[f_S] + R u, R Rᵀ = Σ_SS, and the gradient g and
+the curvature H of log p(y_k | u) at u = 0, the mean of ∇ log p ∇ log pᵀ under q is about g gᵀ + H².
+Along its first eigenvector log p varies most. Constantine, Dow and Wang (2014), *Active subspace
+methods in theory and practice*, SIAM Journal on Scientific Computing 36, reduce dimensions so.
 
 A group of observations is left out in the same way: y_k is then all of its observations, and t the
 average of the f_i that they read. Again r is independent of t if the posterior of f is normal. If
@@ -51,6 +51,7 @@ from pymc_lgm.linalg import Array
 __all__ = [
     "LeftOut",
     "ObservationLines",
+    "combinations",
     "integrate_lines",
     "left_out",
     "left_out_groups",
@@ -174,8 +175,8 @@ def left_out_of_normal(
 ) -> LeftOut:
     """Leave out single observations in closed form, if q is the posterior of f given theta.
 
-    Let f_S − E[f_S] be R u, where R Rᵀ is its covariance, and log p(y_k | u) = ℓ + gᵀu + ½ uᵀH u. The
-    cavity, the density of u without y_k, is normal with precision B = I + H and mean −B⁻¹g, and
+    Let f_S − E[f_S] be R u, where R Rᵀ is its covariance, and log p(y_k | u) = ℓ + gᵀu + ½ uᵀH u.
+    The cavity, the density of u without y_k, is normal with precision B = I + H and mean −B⁻¹g, and
     p(y_k | u) times it is p(y_k | y_-k, theta) N(u; 0, I). At u = 0 this gives
 
         log p(y_k | y_-k, theta) = ℓ − ½ gᵀB⁻¹g + ½ log|B|.
@@ -185,7 +186,7 @@ def left_out_of_normal(
     elements, which, reads, q, f, uniform
         As in `left_out`. All observations are normal with means that are affine in f.
     """
-    root = _roots_of_covariances(q, reads)
+    root = _symmetric_roots(_covariances(q, reads))
     value, g, H = _expanded(elements, which, reads, q.center, root, step=1.0)
     L = np.linalg.cholesky(np.eye(g.shape[1]) + H)
     half = np.linalg.solve(L, g[:, :, None])
@@ -435,7 +436,10 @@ class ObservationLines(_Lines):
             averages[sites, np.arange(sites.size)] = 1.0
         else:
             direction = np.arange(which.size)
-            averages = _combinations(elements, which, reads, q)
+            weights = combinations(elements, which, reads, q.center, _covariances(q, reads))
+            averages = np.zeros((f.size, which.size), order="F")
+            k, slot = np.nonzero(reads >= 0)
+            averages[reads[k, slot], k] = weights[k, slot]
         super().__init__(elements, q, f, averages, direction)
         self.moves = np.take_along_axis(self._c[direction], reads, axis=1)
 
@@ -500,34 +504,35 @@ def _expanded(
     return at, (above - below).T / (2.0 * step), H
 
 
-def _combinations(
-    elements: Callable[[Array], Array], which: Index, reads: Index, q: GaussianApproximation
+def combinations(
+    elements: Callable[[Array], Array], which: Index, reads: Index, center: Array, cov: Array
 ) -> Array:
-    """a of each observation, shape (n, M): the combination of f_S of which it says most."""
-    root = _roots_of_covariances(q, reads)
-    _, g, H = _expanded(elements, which, reads, q.center, root, step=STEP)
+    """a of each observation, (M, s): the combination aᵀf_S of which log p(y_k | f_S) says most.
+
+    ``cov`` are covariances of the f_S, (M, s, s).
+    """
+    root = _symmetric_roots(cov)
+    _, g, H = _expanded(elements, which, reads, center, root, step=STEP)
     says = np.nan_to_num(g[:, :, None] * g[:, None, :] + H @ H, posinf=0.0, neginf=0.0)
     most = np.linalg.eigh(says)[1][:, :, -1]
-    weights = np.einsum("kji,kj->ki", np.linalg.pinv(root), most)  # Σ_SS a is R u
-    averages = np.zeros((q.center.size, which.size), order="F")
-    k, slot = np.nonzero(reads >= 0)
-    averages[reads[k, slot], k] = weights[k, slot]
-    return averages
+    weights: Array = np.einsum("kij,kj->ki", np.linalg.pinv(root), most)  # cov a is R u
+    return weights
 
 
-def _roots_of_covariances(q: GaussianApproximation, reads: Index) -> Array:
-    """Symmetric roots of the blocks of Σ on the elements that are read, (M, s, s)."""
-    if reads.shape[1] == 1:
-        # An element may be known, by a constraint or its covariates.
-        known = np.maximum(q.posterior.variances[reads], np.finfo(np.float64).tiny)
-        return np.sqrt(known)[:, :, None]
+def _covariances(q: GaussianApproximation, reads: Index) -> Array:
+    """The blocks of Σ on the elements that are read, (M, s, s)."""
     W = q.posterior.precision
-    assert isinstance(W, SiteBlocks)
+    if not isinstance(W, SiteBlocks):
+        return q.posterior.variances[reads][:, :, None]
     index = np.empty(W.n, dtype=np.intp)
     index[W.sets[:, 0]] = np.arange(len(W.sets))
-    which = index[reads[:, 0]]
-    blocks = np.where(W.filling, 0.0, q.posterior.site_covariances)[which]
-    values, vectors = np.linalg.eigh(np.nan_to_num(blocks))
+    blocks: Array = np.where(W.filling, 0.0, q.posterior.site_covariances)[index[reads[:, 0]]]
+    return blocks
+
+
+def _symmetric_roots(cov: Array) -> Array:
+    """Symmetric roots of covariances (M, s, s); an element may be known, with a variance of 0."""
+    values, vectors = np.linalg.eigh(np.nan_to_num(cov))
     scaled = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
     roots: Array = scaled @ vectors.swapaxes(1, 2)
     return roots

@@ -30,7 +30,7 @@ from scipy.sparse import csr_array
 from pymc_lgm.approximations.gaussian import GaussianApproximation, Likelihood
 from pymc_lgm.approximations.left_out import CELLS, ENOUGH, ROUGH
 from pymc_lgm.approximations.quadrature import product_rule
-from pymc_lgm.gaussian.sites import SiteBlocks, roots
+from pymc_lgm.gaussian.sites import Precision, is_finite, nonnegative, rooted, roots
 from pymc_lgm.gaussian.sums import Layout, SumPrior, blocks_at
 from pymc_lgm.linalg import Array
 
@@ -213,13 +213,13 @@ class _Integrals:
         u = np.where(own.at >= 0, (f - prior.mean)[own.at], 0.0).ravel()
         self._eta = f[self._N :] - self._J @ u  # at u = 0
         # The first rule is that of q's sites.
-        W, z = q.precision, f - prior.mean
+        W, z = nonnegative(q.precision, singular=True), f - prior.mean
         z[self._N :] -= self._J @ u
-        pull = q.sites.nu - (W.times(z) if isinstance(W, SiteBlocks) else np.maximum(W, 0.0) * z)
+        pull = q.sites.nu - rooted(W).times(z)
         self._Q = blocks_at(own.positions, prior.elements)
-        self._go_to(self._diagonal(W), pull[self._N :])
+        self._go_to(W, pull[self._N :])
 
-    def _go_to(self, W: Array, pull: Array) -> None:
+    def _go_to(self, W: Precision, pull: Array) -> None:
         """Center and root of the Gaussian with sites exp(pullᵀ Ju − ½ uᵀJᵀ W Ju)."""
         prior = self._q.prior
         assert isinstance(prior, SumPrior)
@@ -232,18 +232,13 @@ class _Integrals:
         """Newton steps to the modes of the u_g."""
         f = self._f.copy()
         for _ in range(NEWTON):
-            change = self._J @ self._center.ravel()
-            f[self._N :] = self._eta + change
+            change = np.append(np.zeros(self._N), self._J @ self._center.ravel())
+            f[self._N :] = self._eta + change[self._N :]
             _, gradient, W, _ = likelihood(f)
-            W = self._diagonal(W)
-            if not (np.isfinite(W).all() and np.isfinite(gradient).all()):
+            if not (is_finite(W) and np.isfinite(gradient).all()):
                 return
-            self._go_to(W, gradient[self._N :] + W * change)
-
-    def _diagonal(self, W: Array | SiteBlocks) -> Array:
-        """Precisions of eta, at least 0; without those across elements that are read together."""
-        of_f = W.diagonal(W.values) if isinstance(W, SiteBlocks) else W
-        return np.maximum(of_f[self._N :], 0.0)
+            W = nonnegative(W, singular=True)
+            self._go_to(W, (gradient + rooted(W).times(change))[self._N :])
 
     def sampled_log_density(self, rng: np.random.Generator) -> Array:
         """Importance sampling of all integrals."""

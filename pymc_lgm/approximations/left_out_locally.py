@@ -13,14 +13,18 @@ only the observations that read S change, and t is the change of eta_k. Its vari
 largest. Lines that change different observations share rows of f. In a series of thousands of
 observations, some fifty rows have a node of each line.
 
+If the observation reads several elements of eta, a are those of the combination of which it says
+most, as in `left_out`.
+
 If C_Sᵀ x is fixed by a constraint, x_S = F y, where F projects onto the vectors that C_Sᵀ makes 0.
 Then (F P_SS F + I − F)⁻¹ F a is in the place of P_SS⁻¹ a.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,8 +32,14 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, eye_array, vstack
 
 from pymc_lgm.approximations.gaussian import GaussianApproximation
-from pymc_lgm.approximations.left_out import CELLS, LeftOut, ObservationLines, integrate_lines
-from pymc_lgm.gaussian.sites import roots
+from pymc_lgm.approximations.left_out import (
+    CELLS,
+    LeftOut,
+    ObservationLines,
+    combinations,
+    integrate_lines,
+)
+from pymc_lgm.gaussian.sites import nonnegative, rooted, roots
 from pymc_lgm.gaussian.sums import Layout, SumPrior, blocks_at
 from pymc_lgm.linalg import Array
 
@@ -76,9 +86,11 @@ class LocalLines:
     Attributes
     ----------
     layout : Layout
-    chosen, which, row : ndarray of int, shape (M,)
-        The observations k that have a set: their places among those that are left out, their
-        numbers, and their rows of A.
+    chosen, which : ndarray of int, shape (M,)
+        The observations k that have a set: their places among those that are left out, and their
+        numbers.
+    rows : ndarray of int, shape (M, s)
+        The rows of A that each may read, padded with −1.
     sets : _Sets
         The set S of each.
     batches : list of ndarray of int
@@ -93,7 +105,7 @@ class LocalLines:
     layout: Layout
     chosen: Index
     which: Index
-    row: Index
+    rows: Index
     sets: _Sets
     batches: list[Index]
     moved: csr_array
@@ -116,8 +128,8 @@ class LocalLines:
         Parameters
         ----------
         layout : Layout
-        reads : ndarray of int, shape (observations,)
-            The element of eta that each observation of the model reads, or −1.
+        reads : ndarray of int, shape (observations, s)
+            The elements of eta that each observation of the model may read, padded with −1.
         which : ndarray of int, shape (M,)
             Observations that are left out.
         examples : sequence of GaussianApproximation
@@ -125,14 +137,14 @@ class LocalLines:
         """
         if which.size * layout.E <= SMALL:
             return None
-        chosen = np.flatnonzero(reads[which] >= 0)
+        chosen = np.flatnonzero((reads[which] >= 0).any(axis=1))
         members, share = _grown(layout, reads[which[chosen]], examples)
         has_set = share >= (GOOD if which.size * layout.E <= AFFORDABLE else LEAST)
         chosen, members = chosen[has_set], members[has_set]
         if not chosen.size:
             return None
-        which, row, total = which[chosen], reads[which[chosen]], which.size
-        sets = _Sets.of(layout, members, row)
+        which, rows, total = which[chosen], reads[which[chosen]], which.size
+        sets = _Sets.of(layout, members, rows)
         # The numbers of A by the element that they multiply.
         numbers = np.argsort(layout.columns, kind="stable")
         count = np.bincount(layout.columns, minlength=layout.M)
@@ -144,26 +156,35 @@ class LocalLines:
             return None
         number = numbers[first[element][which_of_S] + step]
         line, place = line[which_of_S], place[which_of_S]
-        moved = _ones(line, layout.row_of[number], (row.size, layout.E))
+        moved = _ones(line, layout.row_of[number], (which.size, layout.E))
         moved.sort_indices()
-        keys = np.repeat(np.arange(row.size), np.diff(moved.indptr)) * layout.E + moved.indices
+        keys = np.repeat(np.arange(which.size), np.diff(moved.indptr)) * layout.E + moved.indices
         pair = np.searchsorted(keys, line * layout.E + layout.row_of[number])
-        batches = _apart(moved)
-        if 2 * (len(batches) + total - row.size) > total:
+        reader, slot = np.nonzero(reads >= 0)
+        reading = _ones(reads[reader, slot], reader, (layout.E, len(reads)))
+        changed = _pattern_of(_pattern_of(moved) @ reading)
+        batches = _apart(changed)
+        if 2 * (len(batches) + total - which.size) > total:
             return None
-        readers = np.flatnonzero(reads >= 0)
-        reading = _ones(reads[readers], readers, (layout.E, reads.size))
-        itself = _ones(np.arange(row.size), which, (row.size, reads.size))
-        others = csr_array(_pattern_of(moved) @ reading - itself)
+        others = csr_array(changed - _ones(np.arange(which.size), which, changed.shape))
         others.eliminate_zeros()  # a density may be infinite
         return cls(
-            layout, chosen, which, row, sets, batches, moved, others, number, line, place, pair
+            layout, chosen, which, rows, sets, batches, moved, others, number, line, place, pair
         )
+
+
+class _Directions(NamedTuple):
+    """The line of each of K observations: its direction c in S, and what changes with t."""
+
+    c: Array  # (K, d)
+    moves: Array  # (K, s): the change of each element of eta that the observation reads
+    variance: Array  # (K,): 1 / cᵀPc, that of t under q
+    curvature: Array  # (K,): cᵀQc
 
 
 @dataclass(frozen=True, eq=False)
 class _Sets:
-    """Sets S of elements of x, padded to one size, for rows of A.
+    """Sets S of elements of x, padded to one size, for observations that read rows of A.
 
     Attributes
     ----------
@@ -171,8 +192,8 @@ class _Sets:
         The elements of each set, padded with −1.
     positions : ndarray of int, shape (K, d, d)
         Where the elements of P_SS are among those of P, or −1.
-    of_A : ndarray of int, shape (K, d)
-        The number of the row of A that multiplies each element, or −1.
+    of_A : ndarray of int, shape (K, s, d)
+        The number of each row of A that multiplies each element, or −1.
     free : ndarray, shape (K, d, d), or None
         F; ``None`` without constraints.
     """
@@ -183,79 +204,99 @@ class _Sets:
     free: Array | None = None
 
     @classmethod
-    def of(cls, layout: Layout, members: csr_array, row: Index) -> _Sets:
-        """From a matrix with a row for each set, and the row of A of each."""
-        K, size = row.size, np.diff(members.indptr)
+    def of(cls, layout: Layout, members: csr_array, rows: Index) -> _Sets:
+        """From a matrix with a row for each set, and the rows of A of each observation."""
+        size = np.diff(members.indptr)
         d = int(size.max(initial=1))
         k, slot = _counted(size)
-        elements = np.full((K, d), -1)
+        elements = np.full((len(rows), d), -1)
         elements[k, slot] = members.indices
         # Counted from 1: the matrix is 0 where the pattern of A has nothing.
         counted = (np.arange(1, layout.columns.size + 1), layout.columns, layout.starts)
         number = csr_array(counted, shape=(layout.E, layout.M))
-        k, p = np.nonzero(elements >= 0)
-        of_A = np.full((K, d), -1)
-        of_A[k, p] = np.asarray(number[row[k], elements[k, p]]).ravel() - 1
+        k, j, p = np.nonzero((rows >= 0)[:, :, None] & (elements >= 0)[:, None, :])
+        of_A = np.full((*rows.shape, d), -1)
+        of_A[k, j, p] = np.asarray(number[rows[k, j], elements[k, p]]).ravel() - 1
         free = None
         if layout.C.shape[1]:
             C = np.where(elements[:, :, None] >= 0, layout.C[elements], 0.0)
             free = np.eye(d) - C @ np.linalg.pinv(C)
         return cls(elements, layout.positions_of_blocks(elements), of_A, free)
 
-    def directions(self, at: _At) -> tuple[Array, Array]:
-        """c of each set, (K, d), and the variance of eta_k along it, (K,)."""
-        c, variance = np.empty(self.elements.shape), np.empty(len(self.elements))
+    def variances(self, at: _At) -> Array:
+        """The variances of the rows of A x if all x outside of S are known, (K, s)."""
+        parts = [(half**2).sum(axis=2) for _, _, _, half in self._halves(at)]
+        return np.concatenate(parts)
+
+    def directions(self, at: _At, combined: Callable[[slice, Array], Array]) -> _Directions:
+        """The lines, given a function from the covariances of the rows of A x to weights (K, s)."""
+        found = []
+        for part, A, inverse, half in self._halves(at):
+            weights = combined(part, half @ half.swapaxes(1, 2))
+            of_t = np.einsum("ks,ksi->ki", weights, half)
+            variance = (of_t**2).sum(axis=1)
+            c = np.einsum("kji,kj->ki", inverse, of_t) / variance[:, None]
+            curvature = np.einsum("ki,kij,kj->k", c, self._blocks(at, at.Q, part), c)
+            found.append((c, np.einsum("ksi,ki->ks", A, c), variance, curvature))
+        return _Directions(*map(np.concatenate, zip(*found, strict=True)))
+
+    def _halves(self, at: _At) -> Iterator[tuple[slice, Array, Array, Array]]:
+        """Some sets at a time: rows of A, L⁻¹ with P_SS = L Lᵀ, and the rows of A L⁻ᵀ."""
         block = max(1, CELLS // self.elements.shape[1] ** 2)
-        for begin in range(0, variance.size, block):
+        for begin in range(0, len(self.elements), block):
             part = slice(begin, begin + block)
-            a = np.where(self.of_A[part] >= 0, at.A[self.of_A[part]], 0.0)
-            P = blocks_at(self.positions[part], at.P)
-            if at.S.size:
-                U = np.where(self.elements[part, :, None] >= 0, at.U[self.elements[part]], 0.0)
-                P += U @ at.S @ U.swapaxes(1, 2)
+            A = np.where(self.of_A[part] >= 0, at.A[self.of_A[part]], 0.0)
+            P, free = self._blocks(at, at.P, part), A
             if self.free is not None:
                 F = self.free[part]
-                a = np.einsum("kij,kj->ki", F, a)
-                P = F @ P @ F + np.eye(a.shape[1]) - F
+                free = A @ F
+                P = F @ P @ F + np.eye(A.shape[2]) - F
             _, inverse = roots(P)
-            half = np.einsum("kij,kj->ki", inverse, a)
-            variance[part] = (half**2).sum(axis=1)
-            c[part] = np.einsum("kji,kj->ki", inverse, half) / variance[part, None]
-        return c, variance
+            yield part, A, inverse, free @ inverse.swapaxes(1, 2)
+
+    def _blocks(self, at: _At, elements: Array, part: slice) -> Array:
+        """The blocks of Q or P of some sets."""
+        blocks = blocks_at(self.positions[part], elements)
+        if at.S.size:
+            U = np.where(self.elements[part, :, None] >= 0, at.U[self.elements[part]], 0.0)
+            blocks += U @ at.S @ U.swapaxes(1, 2)
+        return blocks
 
 
 class _At:
-    """The numbers of q: A, W, and P = Q + Aᵀ W A by its elements and the update U S Uᵀ."""
+    """The numbers of q: A, W, and Q and P = Q + Aᵀ W A by their elements and the update U S Uᵀ."""
 
     def __init__(self, q: GaussianApproximation):
         assert isinstance(q.prior, SumPrior)
         layout, prior = q.prior.layout, q.prior
         self.A, self.U, self.S = prior.A, layout.U, prior.scaled_S
-        self.W = np.maximum(q.precision[layout.N :], 0.0)
-        self.P = prior.elements_with(self.W)
+        self.W = nonnegative(q.precision, singular=True)
+        self.Q, self.P = prior.elements, prior.elements_with(self.W)
 
 
 def _grown(
-    layout: Layout, row: Index, examples: Sequence[GaussianApproximation]
+    layout: Layout, rows: Index, examples: Sequence[GaussianApproximation]
 ) -> tuple[csr_array, Array]:
-    """A set for each of these rows of A, as the rows of a matrix, and its share of the variance.
+    """A set for each observation, as the rows of a matrix, and its least share of a variance.
 
-    A set begins with the elements that the row reads, and grows by their neighbors.
+    A set begins with the elements that the rows of A read, and grows by their neighbors.
     """
     at = [_At(q) for q in examples]
-    variances = [q.posterior.variances[layout.N :][row] for q in examples]
+    variances = [q.posterior.variances[layout.N :][rows] for q in examples]
     readers = np.bincount(layout.columns, minlength=layout.M)
     used = readers <= READERS * layout.E
     near = _neighbors(layout, at, used)
     mine = used[layout.columns]
     A = _ones(layout.row_of[mine], layout.columns[mine], (layout.E, layout.M))
-    share, size = np.zeros(row.size), np.diff(A.indptr)[row]
+    k, slot = np.nonzero(rows >= 0)
+    A = _pattern_of(_ones(k, rows[k, slot], (len(rows), layout.E)) @ A)
+    share, size = np.zeros(len(rows)), np.diff(A.indptr)
     of_kept, todo = [np.flatnonzero(size == 0)], np.flatnonzero(size)
-    kept, members = [A[row[of_kept[0]]]], A[row[todo]]
+    kept, members = [A[of_kept[0]]], A[todo]
     while todo.size:
-        sets = _Sets.of(layout, members, row[todo])
-        parts = [sets.directions(each)[1] for each in at]
-        share[todo] = np.min([v / each[todo] for v, each in zip(parts, variances, strict=True)], 0)
+        sets = _Sets.of(layout, members, rows[todo])
+        parts = [sets.variances(each) / v[todo] for each, v in zip(at, variances, strict=True)]
+        share[todo] = np.where(rows[todo] >= 0, np.min(parts, axis=0), 1.0).min(axis=1)
         larger = _pattern_of(members @ near)
         size = np.diff(larger.indptr)
         is_done = (share[todo] >= GOOD) | (size > LARGEST) | (size == np.diff(members.indptr))
@@ -352,21 +393,27 @@ class _LocalLines(ObservationLines):
         N, prior = local.layout.N, q.prior
         assert isinstance(prior, SumPrior)
         self._elements, self._f, self._q, self._local, self._N = elements, f, q, local, N
-        self._which, self.reads = local.which, N + local.row[:, None]
-        self.moves = np.ones(self.reads.shape)
+        self._which, self.reads = local.which, np.where(local.rows >= 0, N + local.rows, -1)
         self.count = local.which.size
         self._direction = np.arange(self.count)
         self.base = elements(f[None])[0]
         at, sets = _At(q), local.sets
-        c, self._variance = sets.directions(at)
+
+        def combined(part: slice, cov: Array) -> Array:
+            if cov.shape[1] == 1:
+                return np.ones(cov.shape[:2])
+            which, reads = local.which[part], self.reads[part]
+            return combinations(elements, which, reads, q.center, cov)
+
+        self.along = sets.directions(at, combined)
+        c, self.moves, self._variance, self._curvature = self.along
         change = np.bincount(local.pair, at.A[local.number] * c[local.line, local.place])
         pattern, shape = (local.moved.indices, local.moved.indptr), local.moved.shape
         self._change = csr_array((change, *pattern), shape)
-        of_Q = prior.precision_times(prior.state(f - prior.mean))
+        z = f - prior.mean
+        of_Q = prior.precision_times(prior.state(z))
         self._slope = (c * np.where(sets.elements >= 0, of_Q[sets.elements], 0.0)).sum(axis=1)
-        pull = q.sites.nu[N:] - at.W * (f - prior.mean)[N:]
-        squares = csr_array((change**2, *pattern), shape) @ at.W
-        self._curvature = 1.0 / self._variance - squares  # cᵀQc = cᵀPc − cᵀAᵀWAc
+        pull = (q.sites.nu - rooted(at.W).times(z))[N:]
         self._center = self._variance * (self._change @ pull - self._slope)
 
     def _others(self, lines: Index, t: Array) -> Array:

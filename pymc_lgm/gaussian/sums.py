@@ -332,10 +332,14 @@ class SumPrior(StatePrior):
         elements[layout.of_Q] = np.concatenate([each.elements for each in self.numbers.families])
         return elements
 
-    def elements_with(self, W: Array) -> Array:
-        """The elements of Q + Aᵀ W A."""
-        elements = self.elements.copy()
-        self.layout.A.add_gram(self.A, W, self.layout.pairs, elements)
+    def elements_with(self, W: Precision) -> Array:
+        """The elements of Q + Aᵀ W A, with the precisions of eta in sites of all of f."""
+        layout, elements = self.layout, self.elements.copy()
+        layout.A.add_gram(self.A, diagonal(W)[layout.N :], layout.pairs, elements)
+        if isinstance(W, SiteBlocks):
+            across = W.values.take(layout.at_joined)
+            A = layout.starts, layout.columns, self.A
+            add_products(*A, layout.joined, across, layout.products, elements)
         return elements
 
     @cached_property
@@ -353,18 +357,14 @@ class SumPrior(StatePrior):
     def condition(self, W: Precision) -> SumPosterior | None:
         """Factorize P, counted as one operation; ``None`` if P is not positive definite."""
         tally.cubic_ops += 1
-        own = diagonal(W)
+        own = diagonal(W)[: self.layout.N]
         layout, pattern = self.layout, self.layout.pattern
-        P = self.elements_with(own[layout.N :])
+        P = self.elements_with(W)
         if layout.B is None:
-            P[pattern.diagonal] += own[: layout.N]
-        elif own[: layout.N].any():
+            P[pattern.diagonal] += own
+        elif own.any():
             B, numbers = layout.B
-            B.add_gram(numbers, own[: layout.N], layout.pairs_of_B, P)
-        if isinstance(W, SiteBlocks):
-            across = W.values.take(layout.at_joined)
-            A = layout.starts, layout.columns, self.A
-            add_products(*A, layout.joined, across, layout.products, P)
+            B.add_gram(numbers, own, layout.pairs_of_B, P)
         factor = pattern.factorize(P)
         if factor is None:
             return None
