@@ -238,7 +238,8 @@ def integrate_lines(lines: _Lines, uniform: Array) -> tuple[Array, Array]:
     log_density = np.empty(lines.count)
     drawn = np.empty(lines.count)
     for _ in range(ROUNDS):
-        t, log_g, own, low[todo], high[todo] = lines.on_grid(todo, low[todo], high[todo])
+        tried = low[todo], high[todo]
+        t, log_g, own, low[todo], high[todo] = lines.on_grid(todo, *tried)
         log_density[todo] = _log_sum(log_g + own) - _log_sum(log_g)
         drawn[todo] = _drawn(t, log_g, uniform[todo])
         begin, end = _ends(_moments(t, log_g), _moments(t, log_g + own))
@@ -247,7 +248,9 @@ def integrate_lines(lines: _Lines, uniform: Array) -> tuple[Array, Array]:
         middle = 0.5 * (low[todo] + high[todo])
         begin = np.where(infinite, 0.5 * (low[todo] + middle), begin)
         end = np.where(infinite, 0.5 * (high[todo] + middle), end)
-        is_good = (begin > low[todo]) & (end < high[todo])
+        # Where a line has been cut off, nothing is beyond: a skewed density has a short side.
+        is_good = (begin > low[todo]) | (low[todo] > tried[0])
+        is_good &= (end < high[todo]) | (high[todo] < tried[1])
         is_good &= high[todo] - low[todo] < WASTE * (end - begin)
         moved = infinite | ~is_good
         if not moved.any():
