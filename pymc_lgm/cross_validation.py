@@ -159,7 +159,9 @@ def leave_one_out(
        p(y_k \mid y_{-k}, r, \theta) = \frac{\int p(y_k \mid t)\, g_k(t)\, dt}{\int g_k(t)\, dt},
        \qquad g_k(t) = N(r + c t;\, m, K) \prod_{l \ne k} p(y_l \mid r + c t)
 
-    is a ratio of one-dimensional integrals. The weights
+    is a ratio of one-dimensional integrals. If observation k reads several elements of f, as one of
+    each class, t is the combination of them of which it says most, and c is the column for it. The
+    weights
     :math:`1 / p(y_k \mid y_{-k}, r, \theta)` take draws of :math:`(r, \theta)` from the posterior
     to the posterior without :math:`y_k`. They are exact for the model: the approximation only
     chooses the direction c. If the posterior of f is normal given theta, the density of a single
@@ -178,16 +180,17 @@ def leave_one_out(
     var_name : str, optional
         The observed variable, if several depend on f.
     groups : array_like, optional
-        A label for each observation, of the shape of the observed variable: all observations with
-        the same label are left out together, as the pupils of a school. If every group has two or
-        more latent variables of its own, such as an intercept and a slope, or a series, the density
-        has them integrated out. With more than 30 groups one is enough. Otherwise the line is that
-        of the average of their :math:`f_i`. If a Pareto k of `loo` is above 0.7, the group says
-        more of f than what is integrated out: fit the model without it.
+        A label for each observation, of the shape of the observed variable, or without its last
+        axis if rows have one density each: all observations with the same label are left out
+        together, as the pupils of a school. If every group has two or more latent variables of its
+        own, such as an intercept and a slope, or a series, the density has them integrated out.
+        With more than 30 groups one is enough, and one if observations read several elements of f.
+        Otherwise the line is that of the average of their :math:`f_i`. If a Pareto k of `loo` is
+        above 0.7, the group says more of f than what is integrated out: fit the model without it.
     theta : sequence of variables or names, optional
         Hyper-parameters that could be latent, as a cutpoint or an onset with a ``pm.Normal``
-        prior. Name them if observations read one element of f each once they are known. Both
-        readings are exact, whatever the sampler has taken them for.
+        prior. Name them if observations otherwise read too many elements of f. Both readings are
+        exact, whatever the sampler has taken them for.
     thin : int, optional
         Use every thin-th draw of each chain: by default the least that leaves at most 1000 draws
         of all chains together.
@@ -203,7 +206,8 @@ def leave_one_out(
           ``az.loo`` is leave-one-out cross-validation with the latent value integrated out.
         - ``posterior_predictive``: a draw of :math:`y_k` given :math:`y_{-k}, r, \theta`. With the
           weights of ``log_likelihood`` it has the leave-one-out predictive law, so that
-          ``az.loo_pit`` and ``az.plot_loo_pit`` are right for this tree. Counts are randomized.
+          ``az.loo_pit`` and ``az.plot_loo_pit`` are right for this tree, unless rows have one
+          density each. Counts are randomized.
         - ``observed_data`` and ``posterior``, of the draws that are used.
 
         With ``groups`` the densities have the dimension "group", and no data are replicated.
@@ -211,10 +215,11 @@ def leave_one_out(
     Raises
     ------
     ValueError
-        Labels do not have the shape of the observed variable, or are all the same, an observation
-        reads several elements of f, densities depend on f that are not observed, the trace lacks a
-        variable or is approximate, data in `pymc.Data` are no longer those of the trace, or a
-        density is not finite.
+        Labels do not have the shape of the densities, or are all the same, an observation reads too
+        many elements of f, or groups of observations that read several have no latent variables of
+        their own, densities depend on f that are not observed, the trace lacks a variable or is
+        approximate, data in `pymc.Data` are no longer those of the trace, or a density is not
+        finite.
 
     See Also
     --------

@@ -174,6 +174,13 @@ def three_classes():
     lgm.Softmax("y", f=f[None].repeat(3, axis=0), observed=[0, 2, 2])
 
 
+def counts_of_classes():
+    """Each row has one density."""
+    f = pm.MvNormal("f", mu=np.append(MEAN, 0.0), cov=np.pad(COV, (0, 1)) + np.diag([0, 0, 1.0]))
+    p = pm.math.softmax(f)[None].repeat(3, axis=0)
+    pm.Multinomial("y", n=4, p=p, observed=[[4, 0, 0], [1, 2, 1], [0, 1, 3]])
+
+
 def error_of_sets(make, points):
     """As for observations of one element: E[1 / p(y_k | y_-k, r)] beside p(y_-k) / p(y)."""
     with pm.Model() as model:
@@ -205,7 +212,10 @@ def error_of_sets(make, points):
     return np.abs(logsumexp(joint[keep][:, None] - np.array(found), axis=0) - exact).max()
 
 
-@pytest.mark.parametrize(("make", "points"), [(mean_and_scale, 25), (three_classes, 9)])
+SETS = [(mean_and_scale, 25), (three_classes, 9), (counts_of_classes, 9)]
+
+
+@pytest.mark.parametrize(("make", "points"), SETS)
 def test_observations_may_read_several_elements(make, points):
     assert error_of_sets(make, points) < 3e-3
 

@@ -18,13 +18,14 @@ Vehtari, Mononen, Tolvanen, Sivula and Winther (2016), *Bayesian leave-one-out c
 approximations for Gaussian latent variable models*, Journal of Machine Learning Research 17, have
 the weights of theta (§2.2), with f integrated out by approximation.
 
-An observation may read several elements of f, as those of the mean and the standard deviation, or
-one of each class. Then t is aᵀf_S, a combination of the elements that it reads, and c is
-Σ a / aᵀΣa. What y_k says of other combinations remains in r, and the weights correct it. So a is
-the combination of which y_k says most. With f_S = E[f_S] + R u, R Rᵀ = Σ_SS, and the gradient g and
-the curvature H of log p(y_k | u) at u = 0, the mean of ∇ log p ∇ log pᵀ under q is about g gᵀ + H².
-Along its first eigenvector log p varies most. Constantine, Dow and Wang (2014), *Active subspace
-methods in theory and practice*, SIAM Journal on Scientific Computing 36, reduce dimensions so.
+An observation may read several elements of f: one for its mean and one for its standard deviation,
+or one of each class. Then t is aᵀf_S, a combination of the elements that it reads, and c is
+Σ a / aᵀΣa. All that y_k says of other combinations remains in r, and the weights correct it. So a
+is the combination of which y_k says most. With f_S = E[f_S] + R u, R Rᵀ = Σ_SS, and the gradient g
+and the curvature H of log p(y_k | u) at u = 0, the mean of ∇ log p ∇ log pᵀ under q is about
+g gᵀ + H². Along its first eigenvector log p varies most. Constantine, Dow and Wang (2014), *Active
+subspace methods in theory and practice*, SIAM Journal on Scientific Computing 36, reduce dimensions
+in this way.
 
 A group of observations is left out in the same way: y_k is then all of its observations, and t the
 average of the f_i that they read. Again r is independent of t if the posterior of f is normal. If
@@ -113,7 +114,7 @@ CELLS = 4_000_000
 
 
 class LeftOut(NamedTuple):
-    """Leave-one-out results of each observation for one draw, of shape (M,) but for ``f``."""
+    """Leave-one-out results of each observation for one draw, of shape (M,) except for ``f``."""
 
     log_density: Array  # log p(y_k | y_-k, r, theta)
     f: Array  # a draw of the f_i that y_k reads, given y_-k, r and theta: (M, s)
