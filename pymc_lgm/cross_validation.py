@@ -315,28 +315,40 @@ def _left_out(
                 found[:, s] = source.without_groups(points(i), group, rng)
             _refuse_infinite(source, found[0, s], i)
     _separate(found[0])
+    data = replicated if group is None else None
+    return _tree(source, found[0], data, labels, posterior, model), found[1]
+
+
+def _tree(
+    source: _OfLatent | _OfNormal,
+    log_density: Array,
+    replicated: Array | None,
+    labels: Any,
+    posterior: xr.Dataset,
+    model: pm.Model,
+) -> xr.DataTree:
+    """The tree of `leave_one_out`, with labels of groups or with replicated data."""
     sizes = posterior.sizes["chain"], posterior.sizes["draw"]
     coords, dims = coords_and_dims_for_inferencedata(model)
     coords |= {name: posterior[name].values for name in ("chain", "draw")}
-    if group is None:
-        shape = source.shape
-        given = dims.get(source.name)
+    if labels is None:
+        shape, given = source.shape, dims.get(source.name)
         of_density = {source.name: given[: len(shape)]} if given else {}
     else:
-        shape = (labels.size,)
-        coords, of_density = coords | {"group": labels}, {source.name: ["group"]}
-    densities = {source.name: found[0].reshape(*sizes, *shape)}
-    result = az.from_dict({"log_likelihood": densities}, coords=coords, dims=of_density)
-    if group is None:
+        shape, of_density = (labels.size,), {source.name: ["group"]}
+        coords |= {"group": labels}
+    densities = {source.name: log_density.reshape(*sizes, *shape)}
+    tree = az.from_dict({"log_likelihood": densities}, coords=coords, dims=of_density)
+    if replicated is not None:
         data = {
             "posterior_predictive": {
                 source.name: replicated.reshape(*sizes, *replicated.shape[1:])
             },
             "observed_data": {source.name: source.observed},
         }
-        result.update(az.from_dict(data, coords=coords, dims=dims).children)
-    result["posterior"] = xr.DataTree(posterior)
-    return result, found[1]
+        tree.update(az.from_dict(data, coords=coords, dims=dims).children)
+    tree["posterior"] = xr.DataTree(posterior)
+    return tree
 
 
 def _source_for(groups: ArrayLike | None, read: Callable[..., Any]) -> tuple[Any, Any, Any]:
