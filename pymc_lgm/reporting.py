@@ -74,8 +74,8 @@ def report(
     -----
     The limits are R-hat 1.01 and 400 effective draws, 100 per chain, bulk and tail [1]_, and
     Pareto-k 0.7 [2]_. With enough effective draws the largest R-hat of hundreds of elements may be
-    above 1.01 by chance. It is a warning only above the median of that largest R-hat, of chains
-    that agree. The limits of statistics are in ``docs/sample_statistics.md``. `efficiency`
+    above 1.01 by chance. If a variable has 20 or more elements, it is a warning only where it is
+    too large for that. The limits of statistics are in ``docs/sample_statistics.md``. `efficiency`
     defines the costs.
 
     ArviZ's diagnostics take most of the time, a few milliseconds per element of the posterior for

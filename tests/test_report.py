@@ -585,6 +585,6 @@ def test_the_largest_of_many_r_hats_may_be_chance():
     assert "of 150 elements are above 1.01, as chance makes the largest of so many" in said.sentence
     posterior["f"][2, :, 7] += 0.6
     (said,) = verdicts._r_hat(numbers(az.from_dict({"posterior": posterior}), None))
-    assert said.level == "warning"
+    assert said.level == "problem"
     assert said.sentence.startswith("1 of 150 elements")
     assert said.sentence.endswith("the chains do not agree on f[7].")

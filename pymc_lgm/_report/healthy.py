@@ -11,6 +11,7 @@ from pymc_lgm.adaptation import MOST_DRAWS
 
 __all__ = [
     "CHAINS",
+    "CHANCE",
     "EFFECTIVE",
     "EFFECTIVE_OF_A_CHAIN",
     "FEW_DRAWS",
@@ -19,6 +20,7 @@ __all__ = [
     "LATENT_TRAJECTORY",
     "LONG_STAY",
     "LONG_STAY_SHARE",
+    "MANY",
     "PARETO_K",
     "R_HAT",
     "R_HAT_LARGE",
@@ -34,6 +36,10 @@ localization: an improved R-hat*, Bayesian Analysis 16, section 4.3."""
 
 R_HAT_LARGE = 1.05
 """Our choice: above it the chains disagree so much that averages over them are meaningless."""
+
+CHANCE, MANY = 0.05, 20
+"""Our choice: in this share of all traces in which the chains agree, the largest R-hat of the
+variables with this many elements may be a warning."""
 
 CHAINS = 4
 """Vehtari et al. (2021), section 4.3: run at least four chains."""

@@ -17,12 +17,14 @@ from scipy.stats import chi2
 
 from pymc_lgm._report.healthy import (
     CHAINS,
+    CHANCE,
     EFFECTIVE,
     EFFECTIVE_OF_A_CHAIN,
     FEW_DRAWS,
     FEW_EFFECTIVE,
     LONG_STAY,
     LONG_STAY_SHARE,
+    MANY,
     PARETO_K,
     R_HAT,
     R_HAT_LARGE,
@@ -182,15 +184,18 @@ def _by_chance(numbers: Numbers) -> pd.Series:
     multiple of that of the draws, is χ² / ((M − 1) E) with M − 1 degrees of freedom, and R-hat² is
     about 1 plus that (Gelman, Carlin, Stern, Dunson, Vehtari and Rubin 2013, *Bayesian Data
     Analysis*, section 11.4). ArviZ splits each chain in two, and takes the larger R-hat of draws
-    and of their distances from the median. So n elements have 2n of them. In half of all traces the
-    largest is above that of the χ² with the probability 1 − ½^(1 / 2n).
+    and of their distances from the median. So n elements have 2n of them, and the largest is above
+    that of the χ² with the probability `CHANCE` / 2n in at most the share `CHANCE` of all traces.
+
+    Variables with few elements keep the limit `R_HAT`.
     """
     elements = numbers.elements
     M = 2 * numbers.chains
-    of_one = -math.expm1(math.log(0.5) / (2.0 * len(elements)))
+    chi_squared = chi2.isf(CHANCE / (2.0 * len(elements)), M - 1)
     ess = elements[["ess_bulk", "ess_tail"]].min(axis=1)
-    enough = ess >= _needed(numbers)
-    return np.sqrt(1.0 + chi2.isf(of_one, M - 1) / (M - 1) * M / ess).where(enough, R_HAT)
+    size = elements.groupby("variable")["variable"].transform("size")
+    is_lenient = (ess >= _needed(numbers)) & (size >= MANY)
+    return np.sqrt(1.0 + chi_squared / (M - 1) * M / ess).where(is_lenient, R_HAT)
 
 
 def _needed(numbers: Numbers) -> int:
