@@ -788,6 +788,14 @@ def refused(match, idata=None, model=None, **kwargs):
         )
 
 
+def test_an_observation_that_alone_says_something_of_an_element_is_refused():
+    """Its cavity is the prior, which is lost in rounding beside the posterior."""
+    with pm.Model() as model:
+        a = pm.Normal("a", 0.0, 1e8, shape=2)
+        pm.Normal("y", a[[0, 1, 1]], 1.0, observed=[0.0, 1.0, 2.0])
+    refused("its integral was not found", model=model)
+
+
 def test_says_what_cannot_be_left_out():
     with pm.Model() as model:
         f = pm.MvNormal("f", mu=np.zeros(4), cov=np.eye(4))

@@ -46,7 +46,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from pymc_lgm.approximations.gaussian import GaussianApproximation
-from pymc_lgm.gaussian.sites import SiteBlocks
+from pymc_lgm.gaussian.sites import SiteBlocks, are_nonnegative
 from pymc_lgm.linalg import Array
 
 __all__ = [
@@ -108,6 +108,10 @@ result of the last is used. Draws of the likelihoods in tests/test_loo.py needed
 STEP = 0.1
 """Step of differences, in standard deviations of the posterior. They give first guesses and
 directions, which need a digit or two."""
+
+LOST = 1e-12
+"""A cavity of normal observations with a smaller precision than this, relative to that of the
+posterior, is lost in rounding, which is 1e-14 here, and its density is NaN."""
 
 CELLS = 4_000_000
 """Largest number of elements of an array with rows of f: 32 MB."""
@@ -186,13 +190,22 @@ def left_out_of_normal(
     ----------
     elements, which, reads, q, f, uniform
         As in `left_out`. All observations are normal with means that are affine in f.
+
+    Returns
+    -------
+    LeftOut
+        NaN if nothing but y_k says anything of an element.
     """
     root = _symmetric_roots(_covariances(q, reads))
     value, g, H = _expanded(elements, which, reads, q.center, root, step=1.0)
-    L = np.linalg.cholesky(np.eye(g.shape[1]) + H)
+    B = np.eye(g.shape[1]) + H
+    is_lost = ~are_nonnegative(B - LOST * np.eye(g.shape[1]))
+    B[is_lost] = np.eye(g.shape[1])
+    L = np.linalg.cholesky(B)
     half = np.linalg.solve(L, g[:, :, None])
     log_density = value - 0.5 * (half**2).sum(axis=(1, 2))
     log_density += np.log(np.einsum("kii->ki", L)).sum(axis=1)
+    log_density[is_lost] = np.nan
     u = np.linalg.solve(L.swapaxes(1, 2), ndtri(uniform)[:, :, None] - half)[:, :, 0]
     drawn = q.center[reads] + np.einsum("kij,kj->ki", root, u)
     return LeftOut(log_density, drawn, elements(f[None])[0, which])
