@@ -71,7 +71,7 @@ def forecast(
     recursions = [_recursion(x, model) for x in several]
     # The recursion must read the data of the trace. A response may read data of the steps to come.
     refuse_new_data(tree, several, model)
-    posterior = posterior_of(tree)
+    posterior = posterior_of(tree, model)
     if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 1:
         raise ValueError(f"steps is {steps!r}: write the number of steps ahead, 1 or more.")
     posterior = thinned(posterior, [x.name for x in several], thin)
@@ -101,9 +101,7 @@ def forecast(
             for i in np.ndindex(*mean.shape[:2]):
                 y.add(i, mean[i], variance[i])
             variables |= y.variables("output", dims)
-    for name, function in (response or {}).items():
-        if name in variables:
-            raise ValueError(f"response={{{name!r}: ...}} hides what predict returns: rename it.")
+    for name, function in _functions(response, {*variables, *each, *kept, "chain", "draw"}).items():
         values = _responses(name, function, paths, present, model, rng, compile_kwargs)
         variables[name] = (("chain", "draw", *each), values)
     return xr.Dataset(variables, {dims: np.arange(1, steps + 1)} | kept)
@@ -274,6 +272,19 @@ def continued(last: Array, lags: Array, innovations: Array) -> Array:
     return np.stack(values[order:], axis=-1)
 
 
+def _functions(response: Any, taken: set[str]) -> dict[str, Callable[..., Any]]:
+    """The functions of a response by name, or an error if there is another variable of a name."""
+    if not isinstance(response or {}, Mapping):
+        raise ValueError(
+            f"response is a {type(response).__name__}: write functions by name, as "
+            "{'y': lambda x: pm.Poisson.dist(pm.math.exp(x))}."
+        )
+    functions = dict(response or {})
+    for name in functions.keys() & taken:
+        raise ValueError(f"response={{{name!r}: ...}} hides what predict returns: rename it.")
+    return functions
+
+
 def _responses(
     name: str,
     function: Callable[..., Any],
@@ -292,11 +303,20 @@ def _responses(
         for (begin, end), shape in zip(pairwise(ends), shapes, strict=True)
     ]
     seeded = {"random_seed": int(rng.integers(2**31))} | (compile_kwargs or {})
-    evaluate = Evaluator([pt.as_tensor(function(*parts))], flat, posterior, model, seeded)
-    values = [
-        evaluate(np.concatenate([path[i].ravel() for path in paths]), i)[0]
-        for i in np.ndindex(*draws)
-    ]
+    with pm.Model(coords=model.coords, model=None):  # it has what the function names, if anything
+        graph = pt.as_tensor(function(*parts))
+    evaluate = Evaluator([graph], flat, posterior, model, seeded)
+    try:
+        values = [
+            evaluate(np.concatenate([path[i].ravel() for path in paths]), i)[0]
+            for i in np.ndindex(*draws)
+        ]
+    except ValueError as error:
+        raise ValueError(
+            f"response[{name!r}] cannot be computed for a path of shape {shapes[-1]}: "
+            f"{str(error).splitlines()[0]}. Data have their present lengths: write covariates of "
+            "the steps to come as an array, or set them with pm.set_data."
+        ) from error
     if values[0].shape != shapes[-1]:
         raise ValueError(
             f"response[{name!r}] returns an array of shape {values[0].shape} for a path of shape "

@@ -231,7 +231,7 @@ def _at_new_inputs(
     n, d = (int(length) for length in pt.as_tensor(X).shape.eval())
     points = _points(Xnew, d)
     names = [latent.name for latent in latents]
-    posterior = _fitting(thinned(posterior_of(tree), names, thin, most=DRAWS), names, n)
+    posterior = _fitting(thinned(posterior_of(tree, model), names, thin, most=DRAWS), names, n)
     conditionals = [
         NearestConditional(latent, points, posterior, model, compile_kwargs)
         if is_nearest(each)

@@ -488,6 +488,17 @@ def test_what_is_observed_of_later_steps():
     np.testing.assert_allclose(result["since"].values, expected)
 
 
+def test_a_name_in_a_response_adds_nothing_to_the_model():
+    idata = trace(np.random.default_rng(3), **SHAPES)
+    with pm.Model() as model:
+        x = of_one_lag()
+        before = list(model.named_vars)
+        responses = {"y": lambda x: pm.Normal("y", x, 1e-9), "z": lambda x: pm.Normal("y", x, 1.0)}
+        found = predict(idata, x, steps=2, response=responses)["predictions"]
+    np.testing.assert_allclose(found["y"], found["x"], atol=1e-7)
+    assert list(model.named_vars) == before
+
+
 def test_exposures_of_later_steps():
     idata = trace(np.random.default_rng(10), **SHAPES)
     with pm.Model():
@@ -561,8 +572,14 @@ def test_errors_say_what_to_write():
             ValueError, match=r"response\['y'\] returns an array of shape \(\) .*\(2,\)"
         ):
             predict(idata, x, steps=2, response={"y": lambda x: pt.sum(x)})
-        with pytest.raises(ValueError, match=r"response=\{'x_mean': \.\.\.\} hides"):
-            predict(idata, x, steps=2, response={"x_mean": lambda x: x})
+        for name in ("x_mean", "step", "draw"):
+            with pytest.raises(ValueError, match=rf"response=\{{'{name}': \.\.\.\}} hides"):
+                predict(idata, x, steps=2, response={name: lambda x: x})
+        with pytest.raises(ValueError, match=r"response is a function: write functions by name"):
+            predict(idata, x, steps=2, response=lambda x: x)
+        covariate = pm.Data("covariate", np.zeros(N))
+        with pytest.raises(ValueError, match=r"path of shape \(2,\).* covariates .* pm\.set_data"):
+            predict(idata, x, steps=2, response={"y": lambda x: x + covariate})
         with pytest.raises(ValueError, match=r"x has a dimension 'draw' already: write dims="):
             predict(idata, x, steps=2, dims="draw")
         posterior = idata["posterior"].to_dataset()

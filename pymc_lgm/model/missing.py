@@ -7,12 +7,16 @@ completes a draw from the joint posterior.
 
 from __future__ import annotations
 
+import math
+
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pymc as pm
 import pytensor
+import pytensor.tensor as pt
 
 from numpy.typing import NDArray
 from pymc.pytensorf import find_rng_nodes
@@ -23,7 +27,34 @@ from pymc_lgm.linalg import Array
 from pymc_lgm.model.forms.base import Setting
 from pymc_lgm.model.operations import Variable
 
-__all__ = ["Missing"]
+__all__ = ["Missing", "places_of"]
+
+
+def places_of(model: pm.Model, name: str, shape: tuple[int, ...]) -> tuple[str, NDArray[np.intp]]:
+    """The variable that an observed one is a part of, and which element of it is where in that.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    name : str
+        An observed variable; "y_observed" is what has been observed of a "y" with missing elements.
+    shape : tuple of int
+        Its shape.
+
+    Returns
+    -------
+    name : str
+    places : ndarray
+        In the shape of the whole variable, with -1 for missing elements.
+    """
+    own = np.arange(math.prod(shape)).reshape(shape)
+    whole = name.removesuffix("_observed")
+    if name == whole or f"{whole}_unobserved" not in model.named_vars:
+        return name, own
+    seen, missing = model[name], model[f"{whole}_unobserved"]
+    parts = {seen: pt.constant(own.astype(seen.dtype)), missing: pt.full_like(missing, -1)}
+    (joined,) = clone_replace([model[whole]], parts, rebuild_strict=False)
+    return whole, joined.eval().astype(np.intp)
 
 
 class Missing:
