@@ -12,7 +12,7 @@ import xarray as xr
 from pymc_lgm.drawn import model_of, posterior_of, refuse_new_data, thinned, trace_of
 from pymc_lgm.linalg import Array
 from pymc_lgm.model import LatentGaussianModel, Observations, latents_beside, matrix_functions
-from pymc_lgm.model.missing import places_of
+from pymc_lgm.model.missing import places_of, without_added
 from pymc_lgm.model.points import Point, Points
 
 __all__ = ["terms"]
@@ -115,8 +115,12 @@ def terms(
     model = model_of(model, "lgm.terms(idata)")
     tree = trace_of(idata)
     posterior = posterior_of(tree, model)
+    model = without_added(model, set(map(str, posterior)))
+    if theta is not None and not isinstance(theta, str):
+        theta = [getattr(each, "name", each) for each in theta]
+    reading = latents_beside(model, theta)
     lgm = LatentGaussianModel.from_pymc(
-        model, latents_beside(model, theta), compile_kwargs=compile_kwargs or {}, integrates=False
+        model, reading, compile_kwargs=compile_kwargs or {}, integrates=False
     )
     y = Observations(model, lgm, var_name, instead=INSTEAD)
     rvs = {value.name: rv for value, rv in model.values_to_rvs.items()}

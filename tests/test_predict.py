@@ -768,6 +768,20 @@ def test_a_trace_is_one_whatever_its_wrapping_and_something_else_is_refused():
                 use(wrong)
 
 
+def test_terms_after_a_conditional_was_added_to_the_model():
+    """It is not in the trace, and no density reads it: PyMC draws it by predictive sampling."""
+    model, gp = gp_model()
+    expected = lgm.terms(make_trace(), model=model)
+    with model:
+        ahead = gp.conditional("ahead", XNEW)
+        pm.Poisson("again", pm.math.exp(ahead))
+    xr.testing.assert_identical(lgm.terms(make_trace(), model=model), expected)
+    mu = model["mu"]
+    known = lgm.terms(make_trace(), model=model, theta=[mu])
+    np.testing.assert_allclose(known["f"] + known["constant"], expected["f"] + expected["mu"])
+    assert {mu, ahead} < set(model.free_RVs)
+
+
 def test_terms_of_missing_observations_are_nan():
     y = np.ma.masked_array([[1, 9, 3], [9, 2, 0]], mask=[[0, 1, 0], [1, 0, 0]])
     with pm.Model(coords={"area": ["b", "a"], "day": [3, 4, 6]}) as model:

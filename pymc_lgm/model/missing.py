@@ -8,8 +8,9 @@ completes a draw from the joint posterior.
 from __future__ import annotations
 
 import math
+import warnings
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from functools import cached_property
 from typing import Any
 
@@ -21,13 +22,41 @@ import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pymc.pytensorf import find_rng_nodes
 from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomGeneratorType
 
+from pymc_lgm.compile.graphs.functions import shape_of
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.forms.base import Setting
 from pymc_lgm.model.operations import Variable
 
-__all__ = ["Missing", "places_of"]
+__all__ = ["Missing", "places_of", "without_added"]
+
+
+def without_added(model: pm.Model, drawn: Container[str]) -> pm.Model:
+    """The model as it was sampled, if variables were added later, as by ``gp.conditional``.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    drawn : container of str
+        Names of the variables in a trace. A free variable that is not there has been added if
+        neither one that is there nor a density of data depends on it.
+
+    Returns
+    -------
+    pymc.Model
+        The same if nothing was added, and otherwise a copy.
+    """
+    absent = [rv for rv in model.free_RVs if rv.name not in drawn]
+    known = [rv for rv in model.basic_RVs if rv not in absent]
+    read = set(ancestors([*known, *model.potentials])) if absent else set()
+    added = {rv: np.zeros(shape_of(rv), rv.dtype) for rv in absent if rv not in read}
+    if not added:
+        return model
+    with warnings.catch_warnings():  # the processes of the model stay with the original
+        warnings.filterwarnings("ignore", "Detected variables likely created by GP", UserWarning)
+        return pm.do(model, added, prune_vars=True)
 
 
 def places_of(model: pm.Model, name: str, shape: tuple[int, ...]) -> tuple[str, NDArray[np.intp]]:
