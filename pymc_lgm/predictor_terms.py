@@ -115,7 +115,7 @@ def terms(
     model = model_of(model, "lgm.terms(idata)")
     tree = trace_of(idata)
     posterior = posterior_of(tree, model)
-    model = without_added(model, set(map(str, posterior)))
+    whole, model = model, without_added(model, set(map(str, posterior)))
     if theta is not None and not isinstance(theta, str):
         theta = [getattr(each, "name", each) for each in theta]
     reading = latents_beside(model, theta)
@@ -151,7 +151,7 @@ def terms(
         found[:, *i] = _terms(lgm, points(i), [values[name] for name in chosen])[:, y.site]
     # The predictor of such an observation is not known.
     found[..., y.is_free] = np.nan
-    return _dataset(model, posterior, y, [*chosen, REST], found)
+    return _dataset(whole, posterior, y, [*chosen, REST], found)
 
 
 def _refuse_other_shapes(posterior: xr.Dataset, shapes: Mapping[str, Sequence[int]]) -> None:
