@@ -65,7 +65,7 @@ def forecast(
 
     O(steps × order) operations on all draws at once, and per draw one call of a small compiled
     function for theta and one for each response. Several series are independent given theta. A
-    response has the shape of the last of them.
+    response has the shape of one of them.
     """
     several: list[Any] = list(series) if isinstance(series, list | tuple) else [series]
     recursions = [_recursion(x, model) for x in several]
@@ -78,7 +78,8 @@ def forecast(
     rng = np.random.default_rng(random_seed)
     variables: dict[str, Any] = {}
     kept: dict[str, Any] = {}
-    paths, each = [], [dims]
+    paths: list[Array] = []
+    dims_of: dict[tuple[int, ...], list[str]] = {}  # by the shape of a path
     for x, recursion in zip(several, recursions, strict=True):
         x_draws = posterior[x.name].transpose("chain", "draw", ...)
         each = [*map(str, x_draws.dims[2:-1]), dims]
@@ -87,6 +88,7 @@ def forecast(
         of_draws = _of_draws(recursion, posterior, model, compile_kwargs)
         path, mean, variance = _ahead(np.asarray(x_draws, dtype=np.float64), of_draws, steps, rng)
         paths.append(path)
+        dims_of[path.shape[2:]] = each
         drawn = ("chain", "draw", *each)
         variables |= {x.name: (drawn, path)} | moments_of(x.name, mean, variance, each)
         names = ("chain", "draw", *each[:-1])
@@ -95,15 +97,15 @@ def forecast(
             labels = _labels_after(x_draws[own].values, steps)
             kept |= {} if labels is None else {own: (dims, labels)}
     present = of_present_data(posterior, tree, model)
-    if len(several) == len(each) == 1:
+    if len(several) == 1 and each == [dims]:
         inputs = pt.vector("ahead"), present, model, compile_kwargs
         for y in observations(several, parameters, np.arange(steps, dtype=np.float64), *inputs):
             for i in np.ndindex(*mean.shape[:2]):
                 y.add(i, mean[i], variance[i])
             variables |= y.variables("output", dims)
-    for name, function in _functions(response, {*variables, *each, *kept, "chain", "draw"}).items():
+    for name, function in _functions(response, {*variables, dims, *kept, "chain", "draw"}).items():
         values = _responses(name, function, paths, present, model, rng, compile_kwargs)
-        variables[name] = (("chain", "draw", *each), values)
+        variables[name] = (("chain", "draw", *dims_of[values.shape[2:]]), values)
     return xr.Dataset(variables, {dims: np.arange(1, steps + 1)} | kept)
 
 
@@ -317,10 +319,10 @@ def _responses(
             f"{str(error).splitlines()[0]}. Data have their present lengths: write covariates of "
             "the steps to come as an array, or set them with pm.set_data."
         ) from error
-    if values[0].shape != shapes[-1]:
+    if values[0].shape not in shapes:
         raise ValueError(
             f"response[{name!r}] returns an array of shape {values[0].shape} for a path of shape "
             f"{shapes[-1]}: return one value per step, as "
             "lambda x: pm.Normal.dist(0, pm.math.exp(x))."
         )
-    return np.array(values).reshape(paths[-1].shape)
+    return np.array(values).reshape((*draws, *values[0].shape))

@@ -488,6 +488,28 @@ def test_what_is_observed_of_later_steps():
     np.testing.assert_allclose(result["since"].values, expected)
 
 
+def test_a_response_has_the_shape_of_one_of_its_series():
+    """One for all regions, and one for each, in either order."""
+    with pm.Model(coords={"region": list("ba")}):
+        common = pm.AR("common", rho=[0.5], init_dist=start(), shape=4)
+        first = pm.Normal.dist(0, 1, shape=(2, 1))
+        own = pm.AR("own", rho=[0.5], init_dist=first, shape=(2, 4))
+        rng = np.random.default_rng(0)
+        posterior = {"common": rng.normal(size=(2, 3, 4)), "own": rng.normal(size=(2, 3, 2, 4))}
+        coords = {"region": list("ba")}
+        idata = az.from_dict({"posterior": posterior}, coords=coords, dims={"own": ["region"]})
+        for series in ([common, own], [own, common]):
+            response = {
+                "sum": lambda one, other: one + other,
+                "all": lambda one, other: (one + other).sum(axis=0),
+            }
+            found = predict(idata, series, steps=3, response=response)["predictions"]
+            assert found["sum"].dims == ("chain", "draw", "region", "step")
+            expected = (found["common"] + found["own"]).transpose(*found["sum"].dims)
+            np.testing.assert_allclose(found["sum"], expected)
+            np.testing.assert_allclose(found["all"], expected.sum("region"))
+
+
 def test_a_name_in_a_response_adds_nothing_to_the_model():
     idata = trace(np.random.default_rng(3), **SHAPES)
     with pm.Model() as model:
@@ -543,7 +565,7 @@ def test_errors_say_what_to_write():
                 predict(idata, x, steps=steps)
         for no_series, message in [
             (eta, r"'eta' is not a series .*pm\.AR.* add the rest to its draws"),
-            (level, r"'level' is not a series"),
+            (level, r"'level' is not a series \(made by normal\)"),
             ("x", r"'x' is not a series \(str\)"),
             (gp, r"not a series \(Latent\)"),
             (heavy, r"'heavy' .* not univariate normal: write pm\.GaussianRandomWalk"),

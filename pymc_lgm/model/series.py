@@ -211,7 +211,7 @@ def recursion_of(rv: Variable) -> Recursion:
     """
     op = getattr(getattr(rv, "owner", None), "op", None)
     if not isinstance(op, AutoRegressiveRV | RandomWalkRV):
-        kind = type(rv).__name__ if op is None else f"made by {op}"
+        kind = type(rv).__name__ if op is None else f"made by {getattr(op, 'name', op) or op}"
         raise ValueError(
             f"{getattr(rv, 'name', rv)!r} is not a series ({kind}): steps= continues a pm.AR, a "
             "pm.GaussianRandomWalk, an lgm.gmrf.RandomWalk or an lgm.gmrf.Seasonal. For a sum, "
