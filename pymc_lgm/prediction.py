@@ -100,8 +100,8 @@ def predict(
         variable, and returns a distribution or an expression, which may contain other variables of
         the model: ``{"return": lambda x: pm.Normal.dist(0, pm.math.exp((level + x) / 2))}``. For a
         list of series the function takes a path of each, in their order:
-        ``{"count": lambda trend, season: pm.Poisson.dist(pm.math.exp(trend + season))}``. What it
-        returns has the shape of one of them. An
+        ``{"count": lambda trend, season: pm.Poisson.dist(pm.math.exp(trend + season))}``. Its
+        result has the shape of one of them. An
         effect of a new group is a draw from its prior, such as ``pm.Normal.dist(0, sd)``. Data
         have their present values: covariates of the steps to come, if ``pm.set_data`` set them.
     thin : int, optional
