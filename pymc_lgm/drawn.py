@@ -71,7 +71,8 @@ def posterior_of(tree: xr.DataTree, model: pm.Model | None = None) -> xr.Dataset
         here, there = posterior.indexes[dim], pd.Index(labels)
         if len(here) == len(there) and here.is_unique and there.is_unique:
             at = here.get_indexer(there)
-            posterior = posterior.isel({dim: at}) if (at >= 0).all() else posterior
+            if (at >= 0).all() and not np.array_equal(at, np.arange(at.size)):
+                posterior = posterior.isel({dim: at})
     for name in map(str, posterior.keys() & model.named_vars.keys()):
         named = model.named_vars_to_dims.get(name, ())
         dims = [dim or f"{name}_dim_{k}" for k, dim in enumerate(named)]
