@@ -54,6 +54,8 @@ def trace_of(idata: Any) -> xr.DataTree:
             "write the trace that pm.sample returns. One chain is idata.isel(chain=[0]), and "
             ".unstack('sample') undoes az.extract."
         )
+    if posterior and not posterior.sizes["chain"] * posterior.sizes["draw"]:
+        raise ValueError("The posterior has no draws: write the trace that pm.sample returns.")
     return tree
 
 
@@ -200,6 +202,6 @@ def thinned(
             )
     if thin is None:
         thin = -(-posterior.sizes["chain"] * posterior.sizes["draw"] // most) if most else 1
-    if thin < 1:
+    if thin < 1 or thin != int(thin):
         raise ValueError(f"thin is {thin}: write 1 to use every draw, k to use every k-th.")
-    return posterior.isel(draw=slice(None, None, thin))
+    return posterior.isel(draw=slice(None, None, int(thin)))

@@ -81,7 +81,7 @@ def forecast(
     paths: list[Array] = []
     dims_of: dict[tuple[int, ...], list[str]] = {}  # by the shape of a path
     for x, recursion in zip(several, recursions, strict=True):
-        x_draws = posterior[x.name].transpose("chain", "draw", ...)
+        x_draws = _values(posterior, x)
         each = [*map(str, x_draws.dims[2:-1]), dims]
         if dims in (*each[:-1], "chain", "draw"):
             raise ValueError(f"{x.name} has a dimension {dims!r} already: write dims='ahead'.")
@@ -107,6 +107,17 @@ def forecast(
         values = _responses(name, function, paths, present, model, rng, compile_kwargs)
         variables[name] = (("chain", "draw", *dims_of[values.shape[2:]]), values)
     return xr.Dataset(variables, {dims: np.arange(1, steps + 1)} | kept)
+
+
+def _values(posterior: xr.Dataset, x: Any) -> xr.DataArray:
+    """The draws of a series, (chain, draw, ..., time)."""
+    values = posterior[x.name].transpose("chain", "draw", ...)
+    if values.ndim != x.ndim + 2:
+        raise ValueError(
+            f"{x.name} has the dimensions {values.dims} in the trace, and {x.ndim} beside chain "
+            "and draw in the model. Select by lists, as idata.isel(region=[1]), which keep them."
+        )
+    return values
 
 
 def moments_of(name: str, mean: Array, variance: Array, dims: Sequence[str]) -> dict[str, Any]:

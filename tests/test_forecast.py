@@ -588,8 +588,15 @@ def test_errors_say_what_to_write():
             predict(idata, x, [[1.0]])
         with pytest.raises(ValueError, match="response= is for a series"):
             predict(idata, gp, [[1.0]], response={"y": lambda f: f})
-        with pytest.raises(ValueError, match="thin is 0"):
-            predict(idata, x, steps=2, thin=0)
+        for thin in (0, 1.5):
+            with pytest.raises(ValueError, match=f"thin is {thin}"):
+                predict(idata, x, steps=2, thin=thin)
+        with pytest.raises(ValueError, match="The posterior has no draws"):
+            predict(idata.isel(draw=slice(0)), x, steps=2)
+        with pytest.raises(
+            ValueError, match=r"x has the dimensions .* and 1 beside .*isel\(region"
+        ):
+            predict(idata.isel(x_dim_0=0), x, steps=2)
         with pytest.raises(
             ValueError, match=r"response\['y'\] returns an array of shape \(\) .*\(2,\)"
         ):
