@@ -564,8 +564,8 @@ def test_errors_say_what_to_write():
             with pytest.raises(ValueError, match=r"steps is .*: write the number of steps ahead"):
                 predict(idata, x, steps=steps)
         for no_series, message in [
-            (eta, r"'eta' is not a series .*pm\.AR.* add the rest to its draws"),
-            (level, r"'level' is not a series \(made by normal\)"),
+            (eta, r"'eta' is not a series \(an expression\).*pm\.AR.* add the rest to its draws"),
+            (level, r"'level' is not a series \(its distribution is normal\)"),
             ("x", r"'x' is not a series \(str\)"),
             (gp, r"not a series \(Latent\)"),
             (heavy, r"'heavy' .* not univariate normal: write pm\.GaussianRandomWalk"),
