@@ -68,6 +68,8 @@ def forecast(
     response has the shape of one of them.
     """
     several: list[Any] = list(series) if isinstance(series, list | tuple) else [series]
+    if not several:
+        raise ValueError("There is no series: write predict(idata, [trend, season], steps=20).")
     recursions = [_recursion(x, model) for x in several]
     # The recursion must read the data of the trace. A response may read data of the steps to come.
     refuse_new_data(tree, several, model)
@@ -97,16 +99,40 @@ def forecast(
             labels = _labels_after(x_draws[own].values, steps)
             kept |= {} if labels is None else {own: (dims, labels)}
     present = of_present_data(posterior, tree, model)
-    if len(several) == 1 and each == [dims]:
-        inputs = pt.vector("ahead"), present, model, compile_kwargs
-        for y in observations(several, parameters, np.arange(steps, dtype=np.float64), *inputs):
-            for i in np.ndindex(*mean.shape[:2]):
-                y.add(i, mean[i], variance[i])
-            variables |= y.variables("output", dims)
+    inputs = present, model, compile_kwargs
+    variables |= _observed(several, parameters, (mean, variance), dims, *inputs)
     for name, function in _functions(response, {*variables, dims, *kept, "chain", "draw"}).items():
         values = _responses(name, function, paths, present, model, rng, compile_kwargs)
         variables[name] = (("chain", "draw", *dims_of[values.shape[2:]]), values)
     return xr.Dataset(variables, {dims: np.arange(1, steps + 1)} | kept)
+
+
+def _observed(
+    series: Sequence[Any],
+    parameters: Mapping[str, ArrayLike] | None,
+    moments: tuple[Array, Array],
+    dims: str,
+    posterior: xr.Dataset,
+    model: pm.Model,
+    compile_kwargs: dict[str, Any] | None,
+) -> dict[str, Any]:
+    """Moments of the observations to come, if a likelihood of this package reads the series."""
+    mean, variance = moments
+    if len(series) > 1 or mean.ndim > 3:
+        if parameters:
+            raise ValueError(
+                "parameters= is for a likelihood of one series. For several write response=, as "
+                "{'y': lambda x, z: pm.Poisson.dist(exposure * pm.math.exp(x + z))}."
+            )
+        return {}
+    ahead = np.arange(mean.shape[-1], dtype=np.float64)
+    inputs = pt.vector("ahead"), posterior, model, compile_kwargs
+    variables: dict[str, Any] = {}
+    for y in observations(series, parameters, ahead, *inputs):
+        for i in np.ndindex(*mean.shape[:2]):
+            y.add(i, mean[i], variance[i])
+        variables |= y.variables("output", dims)
+    return variables
 
 
 def _values(posterior: xr.Dataset, x: Any) -> xr.DataArray:

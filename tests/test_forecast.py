@@ -604,6 +604,10 @@ def test_errors_say_what_to_write():
         for name in ("x_mean", "step", "draw"):
             with pytest.raises(ValueError, match=rf"response=\{{'{name}': \.\.\.\}} hides"):
                 predict(idata, x, steps=2, response={name: lambda x: x})
+        with pytest.raises(ValueError, match="There is no series"):
+            predict(idata, [], steps=2)
+        with pytest.raises(ValueError, match=r"parameters= is for a likelihood of one series"):
+            predict(idata, [x, x], steps=2, parameters={"exposure": 2.0})
         with pytest.raises(ValueError, match=r"response is a function: write functions by name"):
             predict(idata, x, steps=2, response=lambda x: x)
         covariate = pm.Data("covariate", np.zeros(N))
