@@ -88,7 +88,8 @@ def terms(
     Notes
     -----
     The predictor is the largest affine expression that a density reads: of ``pm.math.exp(-eta)`` it
-    is −eta, and its terms have that sign.
+    is −eta, and its terms have that sign. An exposure that multiplies ``pm.math.exp(eta)`` is no part
+    of it. The logarithm of an exposure that is added to eta belongs to ``constant``.
 
     If ``pm.set_data`` has replaced covariates or groups, the terms are those of the new rows with
     the coefficients and effects of the trace, as in `pymc.sample_posterior_predictive`. Set a
