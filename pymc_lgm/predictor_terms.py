@@ -88,12 +88,12 @@ def terms(
     Notes
     -----
     The predictor is the largest affine expression that a density reads: of ``pm.math.exp(-eta)`` it
-    is −eta, and its terms have that sign. An exposure that multiplies ``pm.math.exp(eta)`` is no part
-    of it. The logarithm of an exposure that is added to eta belongs to ``constant``.
+    is −eta, and its terms have that sign. An exposure that multiplies ``pm.math.exp(eta)`` is not a
+    part of it. The logarithm of an exposure that is added to eta belongs to ``constant``.
 
     If ``pm.set_data`` has replaced covariates or groups, the terms are those of the new rows with
-    the coefficients and effects of the trace, as in `pymc.sample_posterior_predictive`. Set a
-    placeholder of the observed values, too, if their number changes.
+    the coefficients and effects of the trace, as in `pymc.sample_posterior_predictive`. If
+    their number changes, set a placeholder of the observed values, too, which needs a `pymc.Data`.
 
     O(n) or O(n²) operations per draw and term, and no factorization for a dense process unless the
     model has it whitened.
