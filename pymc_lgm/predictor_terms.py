@@ -116,12 +116,9 @@ def terms(
     model = model_of(model, "lgm.terms(idata)")
     tree = trace_of(idata)
     posterior = posterior_of(tree, model)
-    whole, model = model, without_added(model, set(map(str, posterior)))
-    if theta is not None and not isinstance(theta, str):
-        theta = [getattr(each, "name", each) for each in theta]
-    reading = latents_beside(model, theta)
+    model = without_added(model, set(map(str, posterior)))
     lgm = LatentGaussianModel.from_pymc(
-        model, reading, compile_kwargs=compile_kwargs or {}, integrates=False
+        model, latents_beside(model, theta), compile_kwargs=compile_kwargs or {}, integrates=False
     )
     y = Observations(model, lgm, var_name, instead=INSTEAD)
     rvs = {value.name: rv for value, rv in model.values_to_rvs.items()}
@@ -152,7 +149,7 @@ def terms(
         found[:, *i] = _terms(lgm, points(i), [values[name] for name in chosen])[:, y.site]
     # The predictor of such an observation is not known.
     found[..., y.is_free] = np.nan
-    return _dataset(whole, posterior, y, [*chosen, REST], found)
+    return _dataset(model, posterior, y, [*chosen, REST], found)
 
 
 def _refuse_other_shapes(posterior: xr.Dataset, shapes: Mapping[str, Sequence[int]]) -> None:

@@ -771,6 +771,7 @@ def test_a_trace_is_one_whatever_its_wrapping_and_something_else_is_refused():
 def test_terms_after_a_conditional_was_added_to_the_model():
     """It is not in the trace, and no density reads it: PyMC draws it by predictive sampling."""
     model, gp = gp_model()
+    model.set_initval(model["ls"], 2.0)  # PyMC copies no such model
     expected = lgm.terms(make_trace(), model=model)
     with model:
         ahead = gp.conditional("ahead", XNEW)

@@ -8,7 +8,6 @@ completes a draw from the joint posterior.
 from __future__ import annotations
 
 import math
-import warnings
 
 from collections.abc import Callable, Container
 from functools import cached_property
@@ -25,7 +24,6 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomGeneratorType
 
-from pymc_lgm.compile.graphs.functions import shape_of
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.forms.base import Setting
 from pymc_lgm.model.operations import Variable
@@ -46,17 +44,19 @@ def without_added(model: pm.Model, drawn: Container[str]) -> pm.Model:
     Returns
     -------
     pymc.Model
-        The same if nothing was added, and otherwise a copy.
+        The same if nothing was added, and otherwise a model of its other variables themselves.
     """
     absent = [rv for rv in model.free_RVs if rv.name not in drawn]
     known = [rv for rv in model.basic_RVs if rv not in absent]
     read = set(ancestors([*known, *model.potentials])) if absent else set()
-    added = {rv: np.zeros(shape_of(rv), rv.dtype) for rv in absent if rv not in read}
+    added = [rv for rv in absent if rv not in read]
     if not added:
         return model
-    with warnings.catch_warnings():  # the processes of the model stay with the original
-        warnings.filterwarnings("ignore", "Detected variables likely created by GP", UserWarning)
-        return pm.do(model, added, prune_vars=True)
+    # PyMC's copies of a model have other variables, and it copies none with initial values.
+    before = object.__new__(type(model))
+    vars(before).update(vars(model))
+    before.free_RVs = [rv for rv in model.free_RVs if rv not in added]
+    return before
 
 
 def places_of(model: pm.Model, name: str, shape: tuple[int, ...]) -> tuple[str, NDArray[np.intp]]:
