@@ -91,6 +91,10 @@ def terms(
     is −eta, and its terms have that sign. An exposure that multiplies ``pm.math.exp(eta)`` is not a
     part of it. The logarithm of an exposure that is added to eta belongs to ``constant``.
 
+    The term of a latent variable contains its mean, so a coefficient in that mean, as in
+    ``pm.gp.mean.Constant(c)``, has a term of 0. If the model whitens the process, as ``gp.prior``
+    does by default, the mean is not in the term of the process but in that of the coefficient.
+
     If ``pm.set_data`` has replaced covariates or groups, the terms are those of the new rows with
     the coefficients and effects of the trace, as in `pymc.sample_posterior_predictive`. If
     their number changes, set a placeholder of the observed values, too, which needs a `pymc.Data`.

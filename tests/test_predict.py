@@ -783,6 +783,16 @@ def test_terms_after_a_conditional_was_added_to_the_model():
     assert {mu, ahead} < set(model.free_RVs)
 
 
+def test_the_mean_of_a_process_is_in_its_term_unless_the_model_whitens_it():
+    trace = make_trace(f_rotated_=np.random.default_rng(0).standard_normal((2, 5, 4)))
+    f, mu = trace["posterior"]["f"].values, trace["posterior"]["mu"].values[..., None]
+    found = lgm.terms(trace, model=gp_model()[0])
+    np.testing.assert_allclose(found["f"], f)
+    np.testing.assert_array_equal(found["mu"], 0.0)
+    whitened = lgm.terms(trace, model=gp_model(reparameterize=True)[0])
+    np.testing.assert_allclose(whitened["mu"], np.broadcast_to(mu, f.shape))
+
+
 def test_terms_of_missing_observations_are_nan():
     y = np.ma.masked_array([[1, 9, 3], [9, 2, 0]], mask=[[0, 1, 0], [1, 0, 0]])
     with pm.Model(coords={"area": ["b", "a"], "day": [3, 4, 6]}) as model:
