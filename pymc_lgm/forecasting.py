@@ -65,7 +65,7 @@ def forecast(
 
     O(steps × order) operations on all draws at once, and per draw one call of a small compiled
     function for theta and one for each response. Several series are independent given theta. A
-    response has the shape of one of them.
+    response has the dims of one of them if it has its shape.
     """
     several: list[Any] = list(series) if isinstance(series, list | tuple) else [series]
     if not several:
@@ -103,7 +103,8 @@ def forecast(
     variables |= _observed(several, parameters, (mean, variance), dims, *inputs)
     for name, function in _functions(response, {*variables, dims, *kept, "chain", "draw"}).items():
         values = _responses(name, function, paths, present, model, rng, compile_kwargs)
-        variables[name] = (("chain", "draw", *dims_of[values.shape[2:]]), values)
+        others = [*(f"{name}_dim_{k}" for k in range(values.ndim - 3)), dims]
+        variables[name] = (("chain", "draw", *dims_of.get(values.shape[2:], others)), values)
     return xr.Dataset(variables, {dims: np.arange(1, steps + 1)} | kept)
 
 
@@ -356,7 +357,7 @@ def _responses(
             f"{str(error).splitlines()[0]}. Data have their present lengths: write covariates of "
             "the steps to come as an array, or set them with pm.set_data."
         ) from error
-    if values[0].shape not in shapes:
+    if values[0].shape[-1:] != shapes[-1][-1:]:
         raise ValueError(
             f"response[{name!r}] returns an array of shape {values[0].shape} for a path of shape "
             f"{shapes[-1]}: return one value per step, as "

@@ -502,12 +502,15 @@ def test_a_response_has_the_shape_of_one_of_its_series():
             response = {
                 "sum": lambda one, other: one + other,
                 "all": lambda one, other: (one + other).sum(axis=0),
+                "of_groups": lambda one, other: np.arange(3.0)[:, None] * (one + other)[0],
             }
             found = predict(idata, series, steps=3, response=response)["predictions"]
             assert found["sum"].dims == ("chain", "draw", "region", "step")
             expected = (found["common"] + found["own"]).transpose(*found["sum"].dims)
             np.testing.assert_allclose(found["sum"], expected)
             np.testing.assert_allclose(found["all"], expected.sum("region"))
+            assert found["of_groups"].dims == ("chain", "draw", "of_groups_dim_0", "step")
+            np.testing.assert_allclose(found["of_groups"][:, :, 2], 2.0 * expected[:, :, 0])
 
 
 def test_a_name_in_a_response_adds_nothing_to_the_model():
