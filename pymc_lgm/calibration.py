@@ -99,7 +99,7 @@ class Calibration:
 
 def calibrate(
     model: pm.Model,
-    step: Callable[[], Any] | None = None,
+    step: Any = None,
     *,
     replicates: int = 100,
     draws: int = 500,
@@ -130,9 +130,9 @@ def calibrate(
     model : pymc.Model
         A model with proper priors, and with its observations in `pymc.Data` so that they can be
         replaced.
-    step : callable, optional
+    step : callable or step method, optional
         Makes a step method, or a list of them, in the context of the model, for example
-        ``lgm.ASIS``. By default the choice of ``pm.sample()``.
+        ``lgm.ASIS``; or these themselves. By default the choice of ``pm.sample()``.
     replicates : int
         Number of independent runs. The test detects deviations of about 1/√replicates in a
         distribution function.
@@ -268,10 +268,10 @@ class _Run:
         return [*values, float(self.log_likelihood(point))]
 
 
-def _made(model: pm.Model, step: Callable[[], Any] | None) -> Any:
+def _made(model: pm.Model, step: Any) -> Any:
     """The step method that `pymc.sample` would use for its argument ``step``."""
     with model:
-        given, selected = assign_step_methods(model, None if step is None else step())
+        given, selected = assign_step_methods(model, step() if callable(step) else step)
         if not given and set(selected) == {pm.NUTS}:
             raise ValueError(
                 "pm.sample() would use NUTS here and tune it differently: name what to run, "

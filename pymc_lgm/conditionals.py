@@ -50,7 +50,8 @@ class Conditional:
         self.name: str = latent.name
         self._points = points
         self._draws = posterior["draw"].values
-        inputs = pt.matrix("Xnew", dtype="float64")
+        # Linear means drop the axis of a column if its length is known: see pm.gp.mean.Linear.
+        inputs = pt.matrix("Xnew", shape=(None, points.shape[1]), dtype="float64")
         if is_process(latent):
             m, K = latent.owner.op.dist_params(latent.owner)
         else:

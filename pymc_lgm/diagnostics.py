@@ -158,6 +158,11 @@ def _rows(
         raise ValueError("The posterior group holds no variable: sample one, or widen var_names.")
     if groups is None:
         return {**{name: [name] for name in shown}, "all": shown}
+    if not isinstance(groups, Mapping):
+        raise ValueError(
+            f"groups is a {type(groups).__name__}: write variables by label, as "
+            f"{{'theta': [{shown[0]!r}]}}."
+        )
     rows = {row: [some] if isinstance(some, str) else list(some) for row, some in groups.items()}
     for row, some in rows.items():
         unknown = [name for name in some if name not in names]

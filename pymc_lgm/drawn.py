@@ -8,6 +8,7 @@ from typing import Any
 
 import arviz as az
 import numpy as np
+import pandas as pd
 import pymc as pm
 import xarray as xr
 
@@ -36,19 +37,51 @@ def trace_of(idata: Any) -> xr.DataTree:
             "idata is a dict: write the trace that pm.sample returns, or of draws in arrays of "
             "shape (chain, draw, ...) az.from_dict({'posterior': draws})."
         )
+    if isinstance(idata, xr.DataTree) and idata.name == "posterior":  # idata.posterior
+        idata = idata.to_dataset() if idata.parent is None else idata.parent
     try:
-        return az.from_dict(idata) if isinstance(idata, dict) else az.convert_to_datatree(idata)
+        tree = az.from_dict(idata) if isinstance(idata, dict) else az.convert_to_datatree(idata)
     except ValueError as error:
         if isinstance(idata, str):  # a file that cannot be read: xarray gives the reason
             raise
         raise TypeError(
             f"idata is a {type(idata).__name__}: write the trace that pm.sample returns."
         ) from error
+    posterior = _group(tree, "posterior")
+    if posterior and not {"chain", "draw"} <= set(posterior.dims):
+        raise ValueError(
+            f"The posterior has the dimensions {list(posterior.dims)}, without chain and draw: "
+            "write the trace that pm.sample returns. One chain is idata.isel(chain=[0]), and "
+            ".unstack('sample') undoes az.extract."
+        )
+    if posterior and not posterior.sizes["chain"] * posterior.sizes["draw"]:
+        raise ValueError("The posterior has no draws: write the trace that pm.sample returns.")
+    return tree
 
 
-def posterior_of(tree: xr.DataTree) -> xr.Dataset:
-    """Return the posterior draws of a trace, or an empty dataset if it has none."""
-    return _group(tree, "posterior")
+def posterior_of(tree: xr.DataTree, model: pm.Model | None = None) -> xr.Dataset:
+    """Return the posterior draws of a trace, or an empty dataset if it has none.
+
+    With a model, axes and labels are in its order, wherever the trace has them in another.
+    """
+    posterior = _group(tree, "posterior")
+    if model is None:
+        return posterior
+    for dim, labels in model.coords.items():
+        if labels is None or dim not in posterior.indexes:
+            continue
+        here, there = posterior.indexes[dim], pd.Index(labels)
+        if len(here) == len(there) and here.is_unique and there.is_unique:
+            at = here.get_indexer(there)
+            if (at >= 0).all() and not np.array_equal(at, np.arange(at.size)):
+                posterior = posterior.isel({dim: at})
+    for name in map(str, posterior.keys() & model.named_vars.keys()):
+        named = model.named_vars_to_dims.get(name, ())
+        dims = [dim or f"{name}_dim_{k}" for k, dim in enumerate(named)]
+        dims = dims or [f"{name}_dim_{k}" for k in range(model[name].ndim)]
+        if set(dims) == set(posterior[name].dims) - {"chain", "draw"}:
+            posterior[name] = posterior[name].transpose("chain", "draw", *dims)
+    return posterior
 
 
 def model_of(model: pm.Model | None, call: str) -> pm.Model:
@@ -169,6 +202,6 @@ def thinned(
             )
     if thin is None:
         thin = -(-posterior.sizes["chain"] * posterior.sizes["draw"] // most) if most else 1
-    if thin < 1:
+    if thin < 1 or thin != int(thin):
         raise ValueError(f"thin is {thin}: write 1 to use every draw, k to use every k-th.")
-    return posterior.isel(draw=slice(None, None, thin))
+    return posterior.isel(draw=slice(None, None, int(thin)))

@@ -65,28 +65,32 @@ def forecast(
 
     O(steps × order) operations on all draws at once, and per draw one call of a small compiled
     function for theta and one for each response. Several series are independent given theta. A
-    response has the shape of the last of them.
+    response has the dims of one of them if it has its shape.
     """
     several: list[Any] = list(series) if isinstance(series, list | tuple) else [series]
+    if not several:
+        raise ValueError("There is no series: write predict(idata, [trend, season], steps=20).")
     recursions = [_recursion(x, model) for x in several]
     # The recursion must read the data of the trace. A response may read data of the steps to come.
     refuse_new_data(tree, several, model)
-    posterior = posterior_of(tree)
+    posterior = posterior_of(tree, model)
     if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 1:
         raise ValueError(f"steps is {steps!r}: write the number of steps ahead, 1 or more.")
     posterior = thinned(posterior, [x.name for x in several], thin)
     rng = np.random.default_rng(random_seed)
     variables: dict[str, Any] = {}
     kept: dict[str, Any] = {}
-    paths, each = [], [dims]
+    paths: list[Array] = []
+    dims_of: dict[tuple[int, ...], list[str]] = {}  # by the shape of a path
     for x, recursion in zip(several, recursions, strict=True):
-        x_draws = posterior[x.name].transpose("chain", "draw", ...)
+        x_draws = _values(posterior, x)
         each = [*map(str, x_draws.dims[2:-1]), dims]
         if dims in (*each[:-1], "chain", "draw"):
             raise ValueError(f"{x.name} has a dimension {dims!r} already: write dims='ahead'.")
         of_draws = _of_draws(recursion, posterior, model, compile_kwargs)
         path, mean, variance = _ahead(np.asarray(x_draws, dtype=np.float64), of_draws, steps, rng)
         paths.append(path)
+        dims_of[path.shape[2:]] = each
         drawn = ("chain", "draw", *each)
         variables |= {x.name: (drawn, path)} | moments_of(x.name, mean, variance, each)
         names = ("chain", "draw", *each[:-1])
@@ -95,18 +99,52 @@ def forecast(
             labels = _labels_after(x_draws[own].values, steps)
             kept |= {} if labels is None else {own: (dims, labels)}
     present = of_present_data(posterior, tree, model)
-    if len(several) == len(each) == 1:
-        inputs = pt.vector("ahead"), present, model, compile_kwargs
-        for y in observations(several, parameters, np.arange(steps, dtype=np.float64), *inputs):
-            for i in np.ndindex(*mean.shape[:2]):
-                y.add(i, mean[i], variance[i])
-            variables |= y.variables("output", dims)
-    for name, function in (response or {}).items():
-        if name in variables:
-            raise ValueError(f"response={{{name!r}: ...}} hides what predict returns: rename it.")
+    inputs = present, model, compile_kwargs
+    variables |= _observed(several, parameters, (mean, variance), dims, *inputs)
+    for name, function in _functions(response, {*variables, dims, *kept, "chain", "draw"}).items():
         values = _responses(name, function, paths, present, model, rng, compile_kwargs)
-        variables[name] = (("chain", "draw", *each), values)
+        others = [*(f"{name}_dim_{k}" for k in range(values.ndim - 3)), dims]
+        variables[name] = (("chain", "draw", *dims_of.get(values.shape[2:], others)), values)
     return xr.Dataset(variables, {dims: np.arange(1, steps + 1)} | kept)
+
+
+def _observed(
+    series: Sequence[Any],
+    parameters: Mapping[str, ArrayLike] | None,
+    moments: tuple[Array, Array],
+    dims: str,
+    posterior: xr.Dataset,
+    model: pm.Model,
+    compile_kwargs: dict[str, Any] | None,
+) -> dict[str, Any]:
+    """Moments of the observations to come, if a likelihood of this package reads the series."""
+    mean, variance = moments
+    if len(series) > 1 or mean.ndim > 3:
+        if parameters:
+            raise ValueError(
+                "parameters= is for a likelihood of one series. For several write response=, as "
+                "{'y': lambda x, z: pm.Poisson.dist(exposure * pm.math.exp(x + z))}."
+            )
+        return {}
+    ahead = np.arange(mean.shape[-1], dtype=np.float64)
+    inputs = pt.vector("ahead"), posterior, model, compile_kwargs
+    variables: dict[str, Any] = {}
+    for y in observations(series, parameters, ahead, *inputs):
+        for i in np.ndindex(*mean.shape[:2]):
+            y.add(i, mean[i], variance[i])
+        variables |= y.variables("output", dims)
+    return variables
+
+
+def _values(posterior: xr.Dataset, x: Any) -> xr.DataArray:
+    """The draws of a series, (chain, draw, ..., time)."""
+    values = posterior[x.name].transpose("chain", "draw", ...)
+    if values.ndim != x.ndim + 2:
+        raise ValueError(
+            f"{x.name} has the dimensions {values.dims} in the trace, and {x.ndim} beside chain "
+            "and draw in the model. Select by lists, as idata.isel(region=[1]), which keep them."
+        )
+    return values
 
 
 def moments_of(name: str, mean: Array, variance: Array, dims: Sequence[str]) -> dict[str, Any]:
@@ -274,6 +312,19 @@ def continued(last: Array, lags: Array, innovations: Array) -> Array:
     return np.stack(values[order:], axis=-1)
 
 
+def _functions(response: Any, taken: set[str]) -> dict[str, Callable[..., Any]]:
+    """The functions of a response by name, or an error if there is another variable of a name."""
+    if not isinstance(response or {}, Mapping):
+        raise ValueError(
+            f"response is a {type(response).__name__}: write functions by name, as "
+            "{'y': lambda x: pm.Poisson.dist(pm.math.exp(x))}."
+        )
+    functions = dict(response or {})
+    for name in functions.keys() & taken:
+        raise ValueError(f"response={{{name!r}: ...}} hides what predict returns: rename it.")
+    return functions
+
+
 def _responses(
     name: str,
     function: Callable[..., Any],
@@ -292,15 +343,24 @@ def _responses(
         for (begin, end), shape in zip(pairwise(ends), shapes, strict=True)
     ]
     seeded = {"random_seed": int(rng.integers(2**31))} | (compile_kwargs or {})
-    evaluate = Evaluator([pt.as_tensor(function(*parts))], flat, posterior, model, seeded)
-    values = [
-        evaluate(np.concatenate([path[i].ravel() for path in paths]), i)[0]
-        for i in np.ndindex(*draws)
-    ]
-    if values[0].shape != shapes[-1]:
+    with pm.Model(coords=model.coords, model=None):  # it has what the function names, if anything
+        graph = pt.as_tensor(function(*parts))
+    evaluate = Evaluator([graph], flat, posterior, model, seeded)
+    try:
+        values = [
+            evaluate(np.concatenate([path[i].ravel() for path in paths]), i)[0]
+            for i in np.ndindex(*draws)
+        ]
+    except ValueError as error:
+        raise ValueError(
+            f"response[{name!r}] cannot be computed for a path of shape {shapes[-1]}: "
+            f"{str(error).splitlines()[0]}. Data have their present lengths: write covariates of "
+            "the steps to come as an array, or set them with pm.set_data."
+        ) from error
+    if values[0].shape[-1:] != shapes[-1][-1:]:
         raise ValueError(
             f"response[{name!r}] returns an array of shape {values[0].shape} for a path of shape "
             f"{shapes[-1]}: return one value per step, as "
             "lambda x: pm.Normal.dist(0, pm.math.exp(x))."
         )
-    return np.array(values).reshape(paths[-1].shape)
+    return np.array(values).reshape((*draws, *values[0].shape))

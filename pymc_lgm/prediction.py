@@ -100,9 +100,11 @@ def predict(
         variable, and returns a distribution or an expression, which may contain other variables of
         the model: ``{"return": lambda x: pm.Normal.dist(0, pm.math.exp((level + x) / 2))}``. For a
         list of series the function takes a path of each, in their order:
-        ``{"count": lambda trend, season: pm.Poisson.dist(pm.math.exp(trend + season))}``. An
-        effect of a new group is a draw from its prior, such as ``pm.Normal.dist(0, sd)``. Data
-        have their present values: covariates of the steps to come, if ``pm.set_data`` set them.
+        ``{"count": lambda trend, season: pm.Poisson.dist(pm.math.exp(trend + season))}``. The
+        last axis of its result is that of the steps, as in ``level[:, None] + x`` for the steps of
+        each group. An effect of a new group is a draw from its prior, such as ``pm.Normal.dist(0,
+        sd)``. Data have their present values: covariates of the steps to come, if ``pm.set_data``
+        set them.
     thin : int, optional
         Use every thin-th draw of each chain. The default for a process leaves at most 1000 draws in
         total; the default for a series is all draws.
@@ -231,7 +233,7 @@ def _at_new_inputs(
     n, d = (int(length) for length in pt.as_tensor(X).shape.eval())
     points = _points(Xnew, d)
     names = [latent.name for latent in latents]
-    posterior = _fitting(thinned(posterior_of(tree), names, thin, most=DRAWS), names, n)
+    posterior = _fitting(thinned(posterior_of(tree, model), names, thin, most=DRAWS), names, n)
     conditionals = [
         NearestConditional(latent, points, posterior, model, compile_kwargs)
         if is_nearest(each)

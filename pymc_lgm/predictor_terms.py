@@ -12,6 +12,7 @@ import xarray as xr
 from pymc_lgm.drawn import model_of, posterior_of, refuse_new_data, thinned, trace_of
 from pymc_lgm.linalg import Array
 from pymc_lgm.model import LatentGaussianModel, Observations, latents_beside, matrix_functions
+from pymc_lgm.model.missing import places_of, without_added
 from pymc_lgm.model.points import Point, Points
 
 __all__ = ["terms"]
@@ -24,7 +25,7 @@ REST = "constant"
 
 def terms(
     idata: Any,
-    names: Sequence[str] | None = None,
+    names: Sequence[str] | str | None = None,
     model: pm.Model | None = None,
     *,
     var_name: str | None = None,
@@ -46,7 +47,7 @@ def terms(
     ----------
     idata : DataTree, or anything that ``arviz.convert_to_datatree`` takes
         A trace of the model by any sampler, with theta and all latent variables.
-    names : sequence of str, optional
+    names : sequence of str, or str, optional
         Latent variables, by default all. The process of ``gp.prior("f", X)`` is "f".
     model : pymc.Model, optional
         By default the model of the context.
@@ -70,7 +71,7 @@ def terms(
         their variances over the observations is ``v / v.sum("variable")``, of every draw.
 
         An observation that depends on no latent variable, such as one whose only covariate is 0,
-        has no predictor: its terms are NaN.
+        has no predictor: its terms are NaN. So are those of a missing observation.
 
     Raises
     ------
@@ -87,11 +88,16 @@ def terms(
     Notes
     -----
     The predictor is the largest affine expression that a density reads: of ``pm.math.exp(-eta)`` it
-    is −eta, and its terms have that sign.
+    is −eta, and its terms have that sign. An exposure that multiplies ``pm.math.exp(eta)`` is not a
+    part of it. The logarithm of an exposure that is added to eta belongs to ``constant``.
+
+    The term of a latent variable contains its mean, so a coefficient in that mean, as in
+    ``pm.gp.mean.Constant(c)``, has a term of 0. If the model whitens the process, as ``gp.prior``
+    does by default, the mean is not in the term of the process but in that of the coefficient.
 
     If ``pm.set_data`` has replaced covariates or groups, the terms are those of the new rows with
-    the coefficients and effects of the trace, as in `pymc.sample_posterior_predictive`. Set a
-    placeholder of the observed values, too, if their number changes.
+    the coefficients and effects of the trace, as in `pymc.sample_posterior_predictive`. If
+    their number changes, set a placeholder of the observed values, too, which needs a `pymc.Data`.
 
     O(n) or O(n²) operations per draw and term, and no factorization for a dense process unless the
     model has it whitened.
@@ -113,7 +119,8 @@ def terms(
     """
     model = model_of(model, "lgm.terms(idata)")
     tree = trace_of(idata)
-    posterior = posterior_of(tree)
+    posterior = posterior_of(tree, model)
+    model = without_added(model, set(map(str, posterior)))
     lgm = LatentGaussianModel.from_pymc(
         model, latents_beside(model, theta), compile_kwargs=compile_kwargs or {}, integrates=False
     )
@@ -122,6 +129,7 @@ def terms(
     needed = {*lgm.theta_names, *lgm.latents, *lgm.other_names}
     refuse_new_data(tree, [*(rvs[v] for v in needed), *matrix_functions(model.observed_RVs)], model)
     values = {str(rvs[v].name).removesuffix("_rotated_"): v for v in lgm.latents}
+    names = [names] if isinstance(names, str) else names
     chosen = list(values) if names is None else list(names)
     if unknown := [name for name in chosen if name not in values]:
         raise ValueError(
@@ -172,17 +180,18 @@ def _terms(lgm: LatentGaussianModel, point: Point, values: Sequence[str]) -> Arr
 def _dataset(
     model: pm.Model, posterior: xr.Dataset, y: Observations, names: Sequence[str], found: Array
 ) -> xr.Dataset:
-    """Variables with the dims of y."""
-    dims = model.named_vars_to_dims.get(y.name, ())
-    dims = [dim or f"{y.name}_dim_{k}" for k, dim in enumerate(dims)]
-    dims = dims or [f"{y.name}_dim_{k}" for k in range(y.values.ndim)]
+    """Variables with the dims of y, and NaN for missing observations."""
+    whole, places = places_of(model, y.name, y.values.shape)
+    dims = model.named_vars_to_dims.get(whole, ())
+    dims = [dim or f"{whole}_dim_{k}" for k, dim in enumerate(dims)]
+    dims = dims or [f"{whole}_dim_{k}" for k in range(places.ndim)]
     coords = {name: posterior[name].values for name in ("chain", "draw")}
-    for dim, length in zip(dims, y.values.shape, strict=True):
+    for dim, length in zip(dims, places.shape, strict=True):
         labels = model.coords.get(dim)
         coords[dim] = np.arange(length) if labels is None else np.asarray(labels)
-    shape = (*found.shape[1:3], *y.values.shape)
+    values = np.full((*found.shape[:3], *places.shape), np.nan)
+    values[..., places >= 0] = found[..., places[places >= 0]]
     variables = {
-        name: (("chain", "draw", *dims), each.reshape(shape))
-        for name, each in zip(names, found, strict=True)
+        name: (("chain", "draw", *dims), each) for name, each in zip(names, values, strict=True)
     }
     return xr.Dataset(variables, coords)

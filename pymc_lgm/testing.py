@@ -167,6 +167,10 @@ def joint_test(
     >>> result.pvalue > 0.001
     True
     """
+    if isinstance(step, type):
+        raise TypeError(
+            f"step is a class: write a step method of this model, lgm.{step.__name__}(model=model)."
+        )
     data = replaceable_data(model)
     numeric = LatentGaussianModel.from_pymc(model)
     points, observed = prior_draws(model, replicates, rng)

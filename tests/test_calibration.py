@@ -140,6 +140,16 @@ def test_exact_draws_pass(normal):
 
 
 @pytest.mark.slow
+def test_a_step_or_what_makes_it(normal):
+    with normal:
+        made = Conjugate()
+    few = {"replicates": 3, "draws": 10, "tune": 2}
+    of_step, of_class = (calibrated(normal, step, **few) for step in (made, Conjugate))
+    np.testing.assert_array_equal(of_step.ranks["mu"], of_class.ranks["mu"])
+    with pytest.raises(TypeError, match=r"step is a class: .* lgm\.ASIS\(model=model\)"):
+        lgm.testing.joint_test(lgm.ASIS, normal, rng=np.random.default_rng(0))
+
+
 def test_draws_that_depend_on_each_other_pass(normal):
     """A frozen random walk: thinned by its effective draws, its ranks are uniform."""
     result = calibrated(normal, Tuned, draws=200, tune=60, replicates=150)

@@ -227,6 +227,7 @@ def test_no_posterior():
         ({"theta": "lenght"}, r"groups\['theta'\] names \['lenght'\].*'ls', 'eta', 'f'"),
         ({"theta": []}, r"groups\['theta'\] is empty.*'ls', 'eta', 'f'"),
         ({}, r"groups is empty.*'ls', 'eta', 'f'"),
+        (["ls", "eta"], r"groups is a list: write variables by label, as \{'theta': \['ls'\]\}"),
     ],
 )
 def test_bad_groups(posterior, groups, message):

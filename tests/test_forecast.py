@@ -488,6 +488,42 @@ def test_what_is_observed_of_later_steps():
     np.testing.assert_allclose(result["since"].values, expected)
 
 
+def test_a_response_has_the_shape_of_one_of_its_series():
+    """One for all regions, and one for each, in either order."""
+    with pm.Model(coords={"region": list("ba")}):
+        common = pm.AR("common", rho=[0.5], init_dist=start(), shape=4)
+        first = pm.Normal.dist(0, 1, shape=(2, 1))
+        own = pm.AR("own", rho=[0.5], init_dist=first, shape=(2, 4))
+        rng = np.random.default_rng(0)
+        posterior = {"common": rng.normal(size=(2, 3, 4)), "own": rng.normal(size=(2, 3, 2, 4))}
+        coords = {"region": list("ba")}
+        idata = az.from_dict({"posterior": posterior}, coords=coords, dims={"own": ["region"]})
+        for series in ([common, own], [own, common]):
+            response = {
+                "sum": lambda one, other: one + other,
+                "all": lambda one, other: (one + other).sum(axis=0),
+                "of_groups": lambda one, other: np.arange(3.0)[:, None] * (one + other)[0],
+            }
+            found = predict(idata, series, steps=3, response=response)["predictions"]
+            assert found["sum"].dims == ("chain", "draw", "region", "step")
+            expected = (found["common"] + found["own"]).transpose(*found["sum"].dims)
+            np.testing.assert_allclose(found["sum"], expected)
+            np.testing.assert_allclose(found["all"], expected.sum("region"))
+            assert found["of_groups"].dims == ("chain", "draw", "of_groups_dim_0", "step")
+            np.testing.assert_allclose(found["of_groups"][:, :, 2], 2.0 * expected[:, :, 0])
+
+
+def test_a_name_in_a_response_adds_nothing_to_the_model():
+    idata = trace(np.random.default_rng(3), **SHAPES)
+    with pm.Model() as model:
+        x = of_one_lag()
+        before = list(model.named_vars)
+        responses = {"y": lambda x: pm.Normal("y", x, 1e-9), "z": lambda x: pm.Normal("y", x, 1.0)}
+        found = predict(idata, x, steps=2, response=responses)["predictions"]
+    np.testing.assert_allclose(found["y"], found["x"], atol=1e-7)
+    assert list(model.named_vars) == before
+
+
 def test_exposures_of_later_steps():
     idata = trace(np.random.default_rng(10), **SHAPES)
     with pm.Model():
@@ -531,8 +567,8 @@ def test_errors_say_what_to_write():
             with pytest.raises(ValueError, match=r"steps is .*: write the number of steps ahead"):
                 predict(idata, x, steps=steps)
         for no_series, message in [
-            (eta, r"'eta' is not a series .*pm\.AR.* add the rest to its draws"),
-            (level, r"'level' is not a series"),
+            (eta, r"'eta' is not a series \(an expression\).*pm\.AR.* add the rest to its draws"),
+            (level, r"'level' is not a series \(its distribution is normal\)"),
             ("x", r"'x' is not a series \(str\)"),
             (gp, r"not a series \(Latent\)"),
             (heavy, r"'heavy' .* not univariate normal: write pm\.GaussianRandomWalk"),
@@ -555,14 +591,31 @@ def test_errors_say_what_to_write():
             predict(idata, x, [[1.0]])
         with pytest.raises(ValueError, match="response= is for a series"):
             predict(idata, gp, [[1.0]], response={"y": lambda f: f})
-        with pytest.raises(ValueError, match="thin is 0"):
-            predict(idata, x, steps=2, thin=0)
+        for thin in (0, 1.5):
+            with pytest.raises(ValueError, match=f"thin is {thin}"):
+                predict(idata, x, steps=2, thin=thin)
+        with pytest.raises(ValueError, match="The posterior has no draws"):
+            predict(idata.isel(draw=slice(0)), x, steps=2)
+        with pytest.raises(
+            ValueError, match=r"x has the dimensions .* and 1 beside .*isel\(region"
+        ):
+            predict(idata.isel(x_dim_0=0), x, steps=2)
         with pytest.raises(
             ValueError, match=r"response\['y'\] returns an array of shape \(\) .*\(2,\)"
         ):
             predict(idata, x, steps=2, response={"y": lambda x: pt.sum(x)})
-        with pytest.raises(ValueError, match=r"response=\{'x_mean': \.\.\.\} hides"):
-            predict(idata, x, steps=2, response={"x_mean": lambda x: x})
+        for name in ("x_mean", "step", "draw"):
+            with pytest.raises(ValueError, match=rf"response=\{{'{name}': \.\.\.\}} hides"):
+                predict(idata, x, steps=2, response={name: lambda x: x})
+        with pytest.raises(ValueError, match="There is no series"):
+            predict(idata, [], steps=2)
+        with pytest.raises(ValueError, match=r"parameters= is for a likelihood of one series"):
+            predict(idata, [x, x], steps=2, parameters={"exposure": 2.0})
+        with pytest.raises(ValueError, match=r"response is a function: write functions by name"):
+            predict(idata, x, steps=2, response=lambda x: x)
+        covariate = pm.Data("covariate", np.zeros(N))
+        with pytest.raises(ValueError, match=r"path of shape \(2,\).* covariates .* pm\.set_data"):
+            predict(idata, x, steps=2, response={"y": lambda x: x + covariate})
         with pytest.raises(ValueError, match=r"x has a dimension 'draw' already: write dims="):
             predict(idata, x, steps=2, dims="draw")
         posterior = idata["posterior"].to_dataset()

@@ -232,6 +232,28 @@ def test_infinite_moments_are_no_warning_and_no_nan():
     assert np.isfinite(result["f_variance"]).all()
 
 
+def test_a_linear_mean_at_new_inputs():
+    """Its slope is one number: PyMC drops the axis of a column only if it knows that it is one."""
+    with pm.Model() as model:
+        slope, level = pm.Normal("slope"), pm.Normal("level")
+        mean = pm.gp.mean.Linear(slope, level)
+        gp = pm.gp.Latent(mean_func=mean, cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
+        gp.prior("f", X, reparameterize=False)
+    rng = np.random.default_rng(0)
+    shapes = {"slope": (), "level": (), "f": (4,)}
+    trace = az.from_dict({"posterior": {k: rng.normal(size=(2, 3, *v)) for k, v in shapes.items()}})
+    found = predict(trace, gp, XNEW, model=model, progressbar=False)["predictions"]
+
+    def k(a, b):
+        return np.exp(-0.5 * (a - b.T) ** 2)
+
+    slope, level, f = (trace["posterior"][name].values for name in shapes)
+    rest = f - level[..., None] - slope[..., None] * X[:, 0]
+    expected = rest @ np.linalg.solve(k(X, X) + 1e-6 * np.eye(4), k(X, XNEW))
+    expected += level[..., None] + slope[..., None] * XNEW[:, 0]
+    np.testing.assert_allclose(found["f_conditional_mean"], expected, atol=1e-6)
+
+
 def test_white_noise_and_inputs_in_pm_data():
     """The prior variance of a new point has the noise, its covariance with f has not."""
     with pm.Model() as model:
@@ -712,6 +734,86 @@ def test_an_observation_without_latent_variables_has_no_terms(is_sum, monkeypatc
     found = lgm.terms(idata, model=model)
     np.testing.assert_allclose(found["b"].values[0, 0], [3.0, np.nan, 6.0])
     np.testing.assert_allclose(found["constant"].values[0, 0], [0.5, np.nan, 0.5])
+
+
+def test_the_order_of_axes_and_labels_in_a_trace_does_not_matter():
+    """A sorted or transposed trace has the same draws. Their places were taken for their names."""
+    labels = {"area": list("cab"), "year": [2020, 2021, 2022]}
+    with pm.Model(coords=labels) as model:
+        x = pm.AR("x", rho=[0.5], init_dist=pm.Normal.dist(0, 1), dims=("area", "year"))
+        pm.Poisson("y", pm.math.exp(x), observed=np.ones((3, 3)), dims=("area", "year"))
+    values = np.random.default_rng(0).normal(size=(2, 4, 3, 3))
+    idata = az.from_dict({"posterior": {"x": values}}, dims={"x": ["area", "year"]}, coords=labels)
+    draws = idata["posterior"].to_dataset().transpose("year", "draw", "area", "chain")
+    turned = xr.DataTree.from_dict({"posterior": draws.sortby("area")})
+    found = lgm.terms(turned, model=model)
+    np.testing.assert_array_equal(found["x"], values)
+    assert "".join(found["area"].values) == "cab"
+    ahead = [predict(trace, x, steps=2, model=model, random_seed=1) for trace in (idata, turned)]
+    xr.testing.assert_identical(*(each["predictions"].to_dataset() for each in ahead))
+
+
+def test_a_trace_is_one_whatever_its_wrapping_and_something_else_is_refused():
+    with pm.Model() as model:
+        a = pm.Normal("a")
+        pm.Poisson("y", pm.math.exp(a + np.arange(3.0)), observed=[1, 2, 4])
+    idata = az.from_dict({"posterior": {"a": np.arange(8.0).reshape(2, 4)}})
+    node = idata.posterior
+    for trace in (node, node.isel(draw=slice(None)), node.to_dataset()):
+        xr.testing.assert_identical(lgm.terms(trace, "a", model), lgm.terms(idata, ["a"], model))
+        assert lgm.efficiency(trace).equals(lgm.efficiency(idata))
+    for wrong in (az.extract(idata), node.isel(chain=0), node.mean()):
+        for use in (lgm.report, lgm.efficiency, lambda trace: lgm.terms(trace, model=model)):
+            with pytest.raises(ValueError, match=r"without chain and draw.*isel\(chain=\[0\]\)"):
+                use(wrong)
+
+
+def test_terms_after_a_conditional_was_added_to_the_model():
+    """It is not in the trace, and no density reads it: PyMC draws it by predictive sampling."""
+    model, gp = gp_model()
+    model.set_initval(model["ls"], 2.0)  # PyMC copies no such model
+    expected = lgm.terms(make_trace(), model=model)
+    with model:
+        ahead = gp.conditional("ahead", XNEW)
+        pm.Poisson("again", pm.math.exp(ahead))
+    xr.testing.assert_identical(lgm.terms(make_trace(), model=model), expected)
+    mu = model["mu"]
+    known = lgm.terms(make_trace(), model=model, theta=[mu])
+    np.testing.assert_allclose(known["f"] + known["constant"], expected["f"] + expected["mu"])
+    assert {mu, ahead} < set(model.free_RVs)
+
+
+def test_the_mean_of_a_process_is_in_its_term_unless_the_model_whitens_it():
+    trace = make_trace(f_rotated_=np.random.default_rng(0).standard_normal((2, 5, 4)))
+    f, mu = trace["posterior"]["f"].values, trace["posterior"]["mu"].values[..., None]
+    found = lgm.terms(trace, model=gp_model()[0])
+    np.testing.assert_allclose(found["f"], f)
+    np.testing.assert_array_equal(found["mu"], 0.0)
+    whitened = lgm.terms(trace, model=gp_model(reparameterize=True)[0])
+    np.testing.assert_allclose(whitened["mu"], np.broadcast_to(mu, f.shape))
+
+
+def test_terms_of_missing_observations_are_nan():
+    y = np.ma.masked_array([[1, 9, 3], [9, 2, 0]], mask=[[0, 1, 0], [1, 0, 0]])
+    with pm.Model(coords={"area": ["b", "a"], "day": [3, 4, 6]}) as model:
+        mu = pm.math.exp(pm.Normal("u", shape=3) + np.zeros((2, 1)))
+        with pytest.warns(pm.exceptions.ImputationWarning):
+            pm.Poisson("y", mu, observed=y, dims=("area", "day"))
+    draws = np.arange(6.0).reshape(1, 2, 3)
+    found = lgm.terms(az.from_dict({"posterior": {"u": draws}}), model=model)["u"]
+    assert found.dims == ("chain", "draw", "area", "day")
+    assert list(found["day"]) == [3, 4, 6]
+    expected = np.where(y.mask, np.nan, draws[:, :, None])
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_terms_of_other_covariates_want_as_many_observations():
+    with pm.Model():
+        x = pm.Data("x", [0.0, 1.0, 2.0])
+        pm.Poisson("y", pm.math.exp(pm.Normal("b") * x), observed=[1, 2, 4], shape=x.shape)
+        pm.set_data({"x": [1.0, 2.0]})
+        with pytest.raises(ValueError, match=r"\{'y': \(3,\)\}.*replace the observed data, too"):
+            lgm.terms(az.from_dict({"posterior": {"b": np.zeros((1, 2))}}))
 
 
 def test_terms_are_of_new_covariates_and_groups():

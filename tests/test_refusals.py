@@ -197,6 +197,12 @@ def no_likelihood() -> None:
     step()
 
 
+@refused("Nothing depends on the latent 'f'", r"lgm.Probit\('y', f=f")
+def no_likelihood_of_a_field() -> None:
+    lgm.gmrf.RandomWalk("f", sigma=pm.HalfNormal("s"), shape=4)
+    step()
+
+
 # The likelihood and theta
 
 

@@ -203,6 +203,7 @@ def test_labels_have_dims_and_a_random_share_of_errors():
         ([0, 1, 2, 1], {"epsilon": 1.5}, "between 0 and 1"),
         ([0, 0, 0, 0], {"f": [[0.0] * 4]}, "two classes or more"),
         ([0, 0, 0, 0], {"f": 0.5}, "RobustMax needs f of shape"),
+        ([0, 0, 0, 0], {"f": np.zeros((4, 3))}, r"first axis of f, of length 4, .*write f\.T"),
     ],
 )
 def test_labels_that_cannot_be_are_refused(observed, options, message):

@@ -48,7 +48,15 @@ class Classes(Likelihood, Discrete):
         # Classes are the first axis of f, like the outputs of gp.prior.
         shape = shapes["f"]
         rows = {"f": None if shape is None else shape[1:]}
-        super().check_shapes(name, data, dict(shapes) | rows)
+        try:
+            super().check_shapes(name, data, dict(shapes) | rows)
+        except ValueError as error:
+            if shape is None:
+                raise
+            raise ValueError(
+                f"{error} The first axis of f, of length {shape[0]}, is left out here, since it is "
+                "that of the classes: write f.T if another one is."
+            ) from error
 
     @staticmethod
     def support_point(

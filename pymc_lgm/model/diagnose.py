@@ -34,11 +34,6 @@ def check_model(model: ModelFunctions, theta: Array, f: Array, *, covariance: bo
 
     Without ``covariance`` K is not computed, which may be too large.
     """
-    if not model.likelihood_names and not set(model.latents) & set(model.observed):
-        raise ValueError(
-            f"Nothing depends on the latent {model.latent!r}: there is no likelihood to sample "
-            f"from. Write one, for example lgm.Probit('y', f={model.latent}, observed=y)."
-        )
     if covariance and _has_density(model, theta, f):
         return
     message = explain(model, theta, f, covariance=covariance)

@@ -159,8 +159,9 @@ def _in_the_first_form_that_fits(setting: Setting) -> tuple[Form, list[Variable]
         try:
             densities = setting.place(_log_densities(model, setting.reading, form.cuts))
         except ValueError as error:
-            names = {rv.name: rv.type.shape for rv in model.observed_RVs}
-            raise ValueError(shapes_disagree(form.label, form.n, names, error)) from error
+            values = {rv.name: model.rvs_to_values[rv] for rv in model.observed_RVs}
+            shapes = {name: tuple(v.shape.eval().tolist()) for name, v in values.items()}
+            raise ValueError(shapes_disagree(form.label, form.n, shapes, error)) from error
         if (prepared := form.prepare(densities)) is not None:
             return form, prepared
     raise AssertionError("the last form fits every model")

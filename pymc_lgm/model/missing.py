@@ -7,23 +7,83 @@ completes a draw from the joint posterior.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+
+from collections.abc import Callable, Container
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pymc as pm
 import pytensor
+import pytensor.tensor as pt
 
 from numpy.typing import NDArray
 from pymc.pytensorf import find_rng_nodes
 from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomGeneratorType
 
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.forms.base import Setting
 from pymc_lgm.model.operations import Variable
 
-__all__ = ["Missing"]
+__all__ = ["Missing", "places_of", "without_added"]
+
+
+def without_added(model: pm.Model, drawn: Container[str]) -> pm.Model:
+    """The model as it was sampled, if variables were added later, as by ``gp.conditional``.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    drawn : container of str
+        Names of the variables in a trace. A free variable that is not there has been added if
+        neither one that is there nor a density of data depends on it.
+
+    Returns
+    -------
+    pymc.Model
+        The same if nothing was added, and otherwise a model of its other variables themselves.
+    """
+    absent = [rv for rv in model.free_RVs if rv.name not in drawn]
+    known = [rv for rv in model.basic_RVs if rv not in absent]
+    read = set(ancestors([*known, *model.potentials])) if absent else set()
+    added = [rv for rv in absent if rv not in read]
+    if not added:
+        return model
+    # PyMC's copies of a model have other variables, and it copies none with initial values.
+    before = object.__new__(type(model))
+    vars(before).update(vars(model))
+    before.free_RVs = [rv for rv in model.free_RVs if rv not in added]
+    return before
+
+
+def places_of(model: pm.Model, name: str, shape: tuple[int, ...]) -> tuple[str, NDArray[np.intp]]:
+    """The variable that an observed one is a part of, and which element of it is where in that.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    name : str
+        An observed variable; "y_observed" is what has been observed of a "y" with missing elements.
+    shape : tuple of int
+        Its shape.
+
+    Returns
+    -------
+    name : str
+    places : ndarray
+        In the shape of the whole variable, with -1 for missing elements.
+    """
+    own = np.arange(math.prod(shape)).reshape(shape)
+    whole = name.removesuffix("_observed")
+    if name == whole or f"{whole}_unobserved" not in model.named_vars:
+        return name, own
+    seen, missing = model[name], model[f"{whole}_unobserved"]
+    parts = {seen: pt.constant(own.astype(seen.dtype)), missing: pt.full_like(missing, -1)}
+    (joined,) = clone_replace([model[whole]], parts, rebuild_strict=False)
+    return whole, joined.eval().astype(np.intp)
 
 
 class Missing:

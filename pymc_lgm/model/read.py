@@ -95,6 +95,12 @@ class LatentGaussianModel(ModelFunctions):
         reading = find_latents(model, latent, candidates, collapse=collapse)
         if as_sum or not integrates:
             reading = replace(reading, integrates=integrates, as_sum=as_sum)
+        if not reading.frontier and reading.latents[0].rv not in model.observed_RVs:
+            name = reading.latents[0].rv.name
+            raise ValueError(
+                f"Nothing depends on the latent {name!r}: there is no likelihood to sample from. "
+                f"Write one, for example lgm.Probit('y', f={name}, observed=y)."
+            )
         values = [model.rvs_to_values[each.rv] for each in reading.latents]
         missing = [model.rvs_to_values[rv] for rv in reading.missing]
         if theta is None:

@@ -17,7 +17,9 @@ def shapes_disagree(
     return (
         f"The log density cannot be evaluated: {latent!r} has shape ({n},), the observed data "
         f"{observed}. If the shapes disagree, index the latent, as in {latent}[group] for repeated "
-        f"measurements. PyTensor says: {str(error).splitlines()[0]}"
+        "measurements. If pm.set_data has replaced covariates, replace the observed data, too, "
+        "which need a pm.Data of their own. "
+        f"PyTensor says: {str(error).splitlines()[0]}"
     )
 
 

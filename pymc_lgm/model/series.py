@@ -17,9 +17,11 @@ from typing import NamedTuple
 
 import pytensor.tensor as pt
 
+from pymc.distributions.distribution import SymbolicRandomVariable
 from pymc.distributions.multivariate import MvNormalRV
 from pymc.distributions.timeseries import AutoRegressiveRV, RandomWalkRV
 from pytensor.tensor.random.basic import NormalRV
+from pytensor.tensor.random.op import RandomVariable
 
 from pymc_lgm.compile.graphs.functions import shape_of
 from pymc_lgm.gaussian.families import BandedSeries
@@ -211,7 +213,9 @@ def recursion_of(rv: Variable) -> Recursion:
     """
     op = getattr(getattr(rv, "owner", None), "op", None)
     if not isinstance(op, AutoRegressiveRV | RandomWalkRV):
-        kind = type(rv).__name__ if op is None else f"made by {op}"
+        kind = type(rv).__name__ if op is None else "an expression"
+        if isinstance(op, RandomVariable | SymbolicRandomVariable):
+            kind = f"its distribution is {op.name}"
         raise ValueError(
             f"{getattr(rv, 'name', rv)!r} is not a series ({kind}): steps= continues a pm.AR, a "
             "pm.GaussianRandomWalk, an lgm.gmrf.RandomWalk or an lgm.gmrf.Seasonal. For a sum, "
