@@ -43,6 +43,7 @@ from pymc_lgm.model import (
     latents_beside,
     observed_behind,
 )
+from pymc_lgm.model.missing import without_added
 from pymc_lgm.model.points import Point, Points
 from pymc_lgm.state import LikelihoodAt
 from pymc_lgm.threads import few_threads
@@ -51,6 +52,9 @@ __all__ = ["leave_one_out", "loo"]
 
 DRAWS = 1000
 """By default about this many draws are used, of all chains together."""
+
+FEWEST = 25
+"""ArviZ fits a Pareto distribution to five or more weights, the largest fifth of all."""
 
 MANY_GROUPS = 30
 """Number of groups beyond which their effects are integrated out instead of a line for each.
@@ -129,6 +133,11 @@ def loo(
     tree, own = _left_out(
         idata, model, var_name, groups, theta, thin, random_seed, progressbar, compile_kwargs
     )
+    if len(own) < FEWEST:
+        raise ValueError(
+            f"{len(own)} draws are too few for Pareto k: lgm.loo needs {FEWEST} of all chains "
+            "together, and 400 are better. Sample more, or write a smaller thin=."
+        )
     found = az.loo(tree, pointwise=True)
     # The fit to all data less that to the others; ArviZ knows the former of plain densities.
     fit = logsumexp(own, axis=0) - np.log(own.shape[0])
@@ -284,10 +293,11 @@ def _left_out(
     model = model_of(model, "lgm.loo(idata)")
     tree = trace_of(idata)
     _refuse_approximate(tree)
+    posterior = posterior_of(tree, model)
+    model = without_added(model, set(map(str, posterior)))
     refuse_new_data(
         tree, [*model.basic_RVs, *model.potentials, *model.rvs_to_values.values()], model
     )
-    posterior = posterior_of(tree)
     rng = np.random.default_rng(random_seed)
     seed = int(rng.integers(2**31))
     read = partial(_source, model, var_name, theta, seed, compile_kwargs or {})

@@ -788,6 +788,21 @@ def refused(match, idata=None, model=None, **kwargs):
         )
 
 
+def test_what_conditional_adds_after_sampling_is_left_alone():
+    with pm.Model() as model:
+        gp = pm.gp.Latent(cov_func=pm.gp.cov.Matern32(1, ls=1.0))
+        f = gp.prior("f", X, reparameterize=False, jitter=1e-6)
+        pm.Poisson("y", pm.math.exp(f), observed=np.arange(N) % 3)
+    idata = faked(model)
+    before = lgm.leave_one_out(idata, model, random_seed=1, progressbar=False)
+    with model:
+        gp.conditional("f_new", X + 0.1)
+    after = lgm.leave_one_out(idata, model, random_seed=1, progressbar=False)
+    assert after["log_likelihood"].equals(before["log_likelihood"])
+    with pytest.raises(ValueError, match="2 draws are too few for Pareto k"):
+        lgm.loo(idata, model, progressbar=False)
+
+
 def test_an_observation_that_alone_says_something_of_an_element_is_refused():
     """Its cavity is the prior, which is lost in rounding beside the posterior."""
     with pm.Model() as model:
@@ -803,6 +818,10 @@ def test_says_what_cannot_be_left_out():
     with pytest.raises(ValueError, match=r"y reads several elements.*from the draws"):
         lgm.terms(faked(model), model=model)
     refused("has latent variables of its own", model=model, groups=[0, 1])
+    with pm.Model() as potential:
+        f = pm.MvNormal("f", mu=np.zeros(2), cov=np.eye(2))
+        pm.Potential("p", -(f**2))
+    refused(r"No observed variable depends on 'f', only \['p'\]", model=potential)
     with pm.Model() as joined:
         f = pm.MvNormal("f", mu=np.zeros(30), cov=np.eye(30))
         pm.Normal("y", (f**2).sum() * np.ones(2), 1.0, observed=[0.0, 1.0])

@@ -127,7 +127,7 @@ def _size(numbers: Numbers) -> Iterator[Verdict]:
             "chains", f"{chains} chains: {CHAINS} detect disagreement more reliably.", more
         )
     else:
-        yield good("chains", f"{chains} chains of {draws} draws.")
+        yield good("chains", f"{chains} chains of {draws} draw{'s' * (draws > 1)}.")
     if draws < FEW_DRAWS:
         yield problem(
             "draws",

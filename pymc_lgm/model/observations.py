@@ -129,6 +129,11 @@ def _chosen(model: pm.Model, lgm: LatentGaussianModel, var_name: str | None) -> 
     names = [name for name in lgm.likelihood_names if name in observed]
     if f"{var_name}_observed" in names:  # PyMC has split off the missing values of ``var_name``
         var_name = f"{var_name}_observed"
+    if not names:
+        raise ValueError(
+            f"No observed variable depends on {lgm.latent!r}, only {list(lgm.likelihood_names)}: there "
+            "are no observations one by one."
+        )
     if var_name not in names and (var_name is not None or len(names) != 1):
         raise ValueError(
             f"Observed variables that depend on {lgm.latent!r} are {names}: name one of them, as "
