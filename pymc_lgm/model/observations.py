@@ -131,8 +131,8 @@ def _chosen(model: pm.Model, lgm: LatentGaussianModel, var_name: str | None) -> 
         var_name = f"{var_name}_observed"
     if not names:
         raise ValueError(
-            f"No observed variable depends on {lgm.latent!r}, only {list(lgm.likelihood_names)}: there "
-            "are no observations one by one."
+            f"No observed variable depends on {lgm.latent!r}, only {list(lgm.likelihood_names)}: "
+            "there are no observations one by one."
         )
     if var_name not in names and (var_name is not None or len(names) != 1):
         raise ValueError(
