@@ -17,7 +17,7 @@ from pytensor.scalar import basic as ps
 from pytensor.tensor.elemwise import Elemwise
 from scipy.sparse import csc_matrix
 
-from pymc_lgm.compile.graphs.functions import called_once, compiled, in_loops
+from pymc_lgm.compile.graphs.functions import called_once, compiled, in_loops, without_c
 from pymc_lgm.compile.graphs.source import SMALL, LoopLinker, Writer, written
 
 x, y = pt.vector("x", shape=(5,)), pt.vector("y")
@@ -177,6 +177,18 @@ def in_python(inputs, outputs):
     mode = in_loops(get_mode("NUMBA"), InPython())
     function = pm.compile(inputs, outputs, mode=mode, on_unused_input="ignore")
     return function, function.vm.jit_fn.__source__
+
+
+def test_operations_on_many_arrays_are_one_loop():
+    """Without the name of a C compiler PyTensor fuses up to 32 arrays."""
+    constants = np.random.default_rng(1).normal(size=(40, 5))
+    graph = sum(pt.switch(x > each, x * each, each) for each in constants)
+    with without_c():
+        function, source = in_python([x], [graph])
+    assert source.count("for ") == 1
+    value = np.linspace(-1.0, 1.0, 5)
+    expected = np.where(value > constants, value * constants, constants).sum(axis=0)
+    np.testing.assert_allclose(function(value)[0], expected)
 
 
 def at():

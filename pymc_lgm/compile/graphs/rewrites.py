@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pytensor
 import pytensor.tensor as pt
 
 from pytensor.compile.builders import FinalizedOpFromGraph, OpFromGraph
@@ -18,6 +19,7 @@ from pytensor.scalar.basic import UnaryScalarOp, upgrade_to_float
 from pytensor.tensor.basic import AllocDiag, Join, Split
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.rewriting.elemwise import FusionOptimizer
 from pytensor.tensor.shape import Shape_i
 
 from pymc_lgm.compile.graphs import matrices
@@ -242,6 +244,18 @@ class _Elementary(NodeRewriter):
 # The positions are before PyTensor fuses elementwise operations, at 49, since a softmax hides its
 # maximum until then. They are registered one by one, because a sequence of rewrites cannot be
 # pickled, and chains may run in processes of their own.
+class _Fused(FusionOptimizer):
+    """PyTensor's fusion of loops, also of loops that read and write more than 32 arrays.
+
+    Without the name of a C compiler PyTensor leaves these unfused, since NumPy could not run them:
+    the third derivatives of a censored normal density would be 291 loops.
+    """
+
+    def apply(self, fgraph: Any, *args: Any, **kwargs: Any) -> Any:
+        with pytensor.config.change_flags(cxx="none is called"):
+            return super().apply(fgraph, *args, **kwargs)
+
+
 FOR_NUMBA = (
     (dfs_rewriter(_Viewed()), 0.5),  # before all others
     (dfs_rewriter(_OnDiagonals()), 48.87),
@@ -253,4 +267,5 @@ FOR_NUMBA = (
     (dfs_rewriter(matrices.Multiplied()), 48.95),
     (dfs_rewriter(_Elementary()), 48.96),
     (dfs_rewriter(matrices.Diagonals()), 48.97),
+    (_Fused(), 48.98),
 )

@@ -77,7 +77,7 @@ __all__ = ["LoopLinker", "Writer", "written"]
 Variable = Any
 Index = tuple[str, ...]
 
-VERSION = 20
+VERSION = 21
 """Part of the key of functions on disk: change it with the code that is written."""
 
 SMALL = 32
@@ -524,6 +524,8 @@ class Writer:
             return [loops.assign(("not " if dtypes[0] == "bool" else "~") + texts[0])]
         if isinstance(op, ps.Cast):
             return [loops.assign(_typed(texts[0], dtypes[0]))]
+        if isinstance(op, ps.Switch) and dtypes[0] == "float64":
+            return [loops.assign(f"{self._elementary('chosen')}({', '.join(texts)})")]
         if type(op) in TEMPLATES:
             return [loops.assign(_typed_if_small(TEMPLATES[type(op)].format(*texts), dtypes[0]))]
         if isinstance(op, Elementary):

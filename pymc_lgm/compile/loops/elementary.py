@@ -3,6 +3,7 @@
 A call of the C library handles one number at a time, and prevents vectorization of the whole loop.
 The functions here have neither calls nor branches, so the compiler vectorizes them. They are four
 times as fast, with errors of one or two ulp. `polygamma` has a loop; PyTensor would call Python.
+`chosen` is a function because Numba compiles a call in a fraction of the time of a condition.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 import numba
 import numpy as np
 
-__all__ = ["erfcx", "exp", "expm1", "log", "log1mexp", "log1p", "polygamma", "softplus"]
+__all__ = ["chosen", "erfcx", "exp", "expm1", "log", "log1mexp", "log1p", "polygamma", "softplus"]
 
 LARGEST, SMALLEST = 710.0, -708.3
 """Arguments beyond which an exponential is infinite or 0. Below 1e-307 processors are slow."""
@@ -58,6 +59,12 @@ def _inlined(function: Any) -> Any:
     return numba.njit(
         function, cache=True, fastmath={"contract"}, error_model="numpy", forceinline=True
     )
+
+
+@_inlined
+def chosen(condition: bool, x: float, y: float) -> float:
+    """x if a condition holds, and y otherwise."""
+    return x if condition else y
 
 
 @_inlined
