@@ -288,6 +288,48 @@ def test_what_nothing_reads_is_left_out_only_if_it_integrates_to_one(unread):
     assert (name in ours.theta_names) != INTEGRATED[unread]
 
 
+def process_of(make, **kwargs):
+    X = np.linspace(0.0, 2.0, 6)[:, None]
+    cov_func = pm.HalfNormal("eta") ** 2 * pm.gp.cov.Matern52(1, pm.HalfNormal("ls"))
+    return make(cov_func=cov_func, **kwargs).prior("f", X)
+
+
+def correlated_effects():
+    chol, *_ = pm.LKJCholeskyCov("chol", n=2, eta=2.0, sd_dist=pm.HalfNormal.dist(1.0, shape=2))
+    return (pm.Normal("z", 0, 1, shape=(3, 2)) @ chol.T)[[0, 1, 2, 0, 1, 2], 0]
+
+
+MEANS = {
+    "a process": lambda: process_of(pm.gp.Latent),
+    "a basis": lambda: process_of(pm.gp.HSGP, m=[5], c=1.5),
+    "correlated effects": correlated_effects,
+}
+
+
+@pytest.mark.parametrize("mean", MEANS)
+def test_missing_normal_observations_are_no_hyperparameters(mean):
+    """That the mean is finite follows from its graph."""
+    y = np.where(SEEN, 0.3, np.nan)
+    with pm.Model() as model:
+        eta = MEANS[mean]()
+        with pytest.warns(pm.exceptions.ImputationWarning):
+            pm.Normal("y", eta, 1.0, observed=y)
+    ours = lgm.read(model, compile_kwargs=QUICK)
+    assert ours.missing == ("y_unobserved",)
+    assert "y_unobserved" not in ours.theta_names
+
+
+def test_missing_shares_are_no_hyperparameters():
+    """One less a probability is positive."""
+    y = np.where(SEEN, 0.3, np.nan)
+    with pm.Model() as model:
+        mu = pm.math.invlogit(pm.MvNormal("f", np.zeros(6), COV))
+        nu = pm.HalfNormal("nu", 9.0)
+        with pytest.warns(pm.exceptions.ImputationWarning):
+            pm.Beta("y", mu=mu, nu=nu, observed=y)
+    assert lgm.read(model, compile_kwargs=QUICK).missing == ("y_unobserved_logodds__",)
+
+
 @pytest.mark.slow
 def test_a_prediction_whose_mean_is_latent_is_drawn_back():
     """That of a new effect, of which the mean of all effects is integrated out."""

@@ -19,9 +19,11 @@ from pymc.distributions import continuous
 from pymc.distributions.custom import default_not_implemented
 from pymc.distributions.distribution import PartialObservedRV, SymbolicRandomVariable
 from pytensor.graph.basic import Constant
+from pytensor.scalar.math import Gamma
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.extra_ops import CumOp
-from pytensor.tensor.math import Dot, Sum
+from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
+from pytensor.tensor.math import Dot, Prod, Sum
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.special import Softmax
 from pytensor.tensor.subtensor import Subtensor
@@ -30,6 +32,7 @@ from pymc_lgm.compile.graphs.upstream import default_transform_of
 from pymc_lgm.model.operations import (
     JOINING,
     PICKING,
+    SETTING,
     Variable,
     constant_of,
     core_of,
@@ -54,8 +57,8 @@ REAL = (
 )
 """Functions whose value is finite if their arguments are."""
 
-OF_FIRST = (*PICKING, Sum)
-"""Operations whose results have the sign of their first input."""
+OF_FIRST = (*PICKING, Sum, Prod)
+"""Operations whose results are real or positive if their first input is."""
 
 
 def integrates_to_one(model: pm.Model, rv: Variable) -> bool:
@@ -157,6 +160,8 @@ def is_positive(v: Variable, *, or_zero: bool = False) -> bool:
         return all(is_positive(x, or_zero=or_zero) for x in inputs)
     if isinstance(op, OF_FIRST):
         return is_positive(inputs[0], or_zero=or_zero)
+    if isinstance(core_of(op), Dot):
+        return all(is_positive(x, or_zero=or_zero) for x in inputs)
     return _is_positive_elementwise(function_of(v), inputs, or_zero)
 
 
@@ -180,6 +185,10 @@ def _is_positive_elementwise(op: Any, inputs: list[Variable], or_zero: bool) -> 
         return any(is_positive(x, or_zero=or_zero) for x in inputs)
     if isinstance(op, ps.TrueDiv):
         return is_positive(inputs[0], or_zero=or_zero) and is_positive(inputs[1])
+    if isinstance(op, ps.Sub):  # 1 - p
+        return bool(np.all(constant_of(inputs[0]) == 1)) and _is_unit(inputs[1])
+    if isinstance(op, Gamma):
+        return is_positive(inputs[0])
     if isinstance(op, ps.Pow):
         if np.all(constant_of(inputs[1]) == 2):
             return or_zero or not _may_be_zero(inputs[0])
@@ -204,11 +213,18 @@ def is_real(v: Variable) -> bool:
         return True
     if isinstance(op, OF_FIRST):
         return is_real(inputs[0])
+    if isinstance(core_of(op), Cholesky):
+        # A matrix without a finite factor has none, and the model has no density there.
+        return True
+    if isinstance(op, SETTING):
+        return all(map(is_real, inputs[:2]))
     if isinstance(op, (*JOINING, CumOp)) or isinstance(core_of(op), Dot):
         return all(map(is_real, inputs))
     function = function_of(v)
     if isinstance(function, REAL):
         return all(map(is_real, inputs))
+    if isinstance(function, Gamma):
+        return is_positive(inputs[0])
     if isinstance(function, ps.Log | ps.Sqrt):
         return is_real(inputs[0]) and is_positive(inputs[0], or_zero=isinstance(function, ps.Sqrt))
     if isinstance(function, ps.TrueDiv):
@@ -242,7 +258,7 @@ def _is_unit(v: Variable) -> bool:
     if isinstance(op, rb.UniformRV):
         bounds = op.dist_params(v.owner)
         return all(isinstance(x, Constant) and _is_unit(x) for x in bounds)
-    if isinstance(op, OF_FIRST) and not isinstance(op, Sum):
+    if isinstance(op, PICKING):
         return _is_unit(inputs[0])
     function = function_of(v)
     if isinstance(function, ps.TrueDiv):  # a / (a + b)
