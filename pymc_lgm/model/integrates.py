@@ -225,14 +225,16 @@ def is_real(v: Variable) -> bool:
         return all(map(is_real, inputs))
     if isinstance(function, Gamma):
         return is_positive(inputs[0])
-    if isinstance(function, ps.Log | ps.Sqrt):
-        return is_real(inputs[0]) and is_positive(inputs[0], or_zero=isinstance(function, ps.Sqrt))
+    if isinstance(function, ps.Log | ps.Log1p | ps.Sqrt):
+        may_be_zero = not isinstance(function, ps.Log)
+        return is_real(inputs[0]) and is_positive(inputs[0], or_zero=may_be_zero)
     if isinstance(function, ps.TrueDiv):
         return is_real(inputs[0]) and is_real(inputs[1]) and is_positive(inputs[1])
     if isinstance(function, ps.Pow):
         power = constant_of(inputs[1])
         whole = power is not None and bool(np.all((power >= 0) & (power == np.rint(power))))
-        return is_real(inputs[0]) and (whole or is_positive(inputs[0]))
+        may_be_zero = is_positive(inputs[1])
+        return is_real(inputs[0]) and (whole or is_positive(inputs[0], or_zero=may_be_zero))
     return False
 
 
