@@ -19,6 +19,7 @@ from pymc.distributions import continuous
 from pymc.distributions.custom import default_not_implemented
 from pymc.distributions.distribution import PartialObservedRV, SymbolicRandomVariable
 from pytensor.graph.basic import Constant
+from pytensor.tensor.basic import AllocEmpty
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import Dot, Sum
@@ -30,11 +31,13 @@ from pymc_lgm.compile.graphs.upstream import default_transform_of
 from pymc_lgm.model.operations import (
     JOINING,
     PICKING,
+    SETTING,
     Variable,
     constant_of,
     core_of,
     function_of,
     known_value,
+    moved,
 )
 
 __all__ = ["integrates_to_one", "is_positive", "positive_or_nan"]
@@ -56,6 +59,13 @@ REAL = (
 
 OF_FIRST = (*PICKING, Sum)
 """Operations whose results have the sign of their first input."""
+
+OF_SEVERAL = (*JOINING, *SETTING)
+"""Operations whose results have the sign of all inputs that elements are moved from, if they agree.
+
+One of them may be a ``pt.empty``, as in what PyMC makes of an observed variable with missing
+elements. Its elements have no value until they are set.
+"""
 
 
 def integrates_to_one(model: pm.Model, rv: Variable) -> bool:
@@ -153,8 +163,8 @@ def is_positive(v: Variable, *, or_zero: bool = False) -> bool:
         return False
     if isinstance(op, Softmax):
         return True
-    if isinstance(op, JOINING):
-        return all(is_positive(x, or_zero=or_zero) for x in inputs)
+    if isinstance(op, OF_SEVERAL):
+        return all(is_positive(x, or_zero=or_zero) for x in _moved_from(v))
     if isinstance(op, OF_FIRST):
         return is_positive(inputs[0], or_zero=or_zero)
     return _is_positive_elementwise(function_of(v), inputs, or_zero)
@@ -204,7 +214,9 @@ def is_real(v: Variable) -> bool:
         return True
     if isinstance(op, OF_FIRST):
         return is_real(inputs[0])
-    if isinstance(op, (*JOINING, CumOp)) or isinstance(core_of(op), Dot):
+    if isinstance(op, OF_SEVERAL):
+        return all(map(is_real, _moved_from(v)))
+    if isinstance(op, CumOp) or isinstance(core_of(op), Dot):
         return all(map(is_real, inputs))
     function = function_of(v)
     if isinstance(function, REAL):
@@ -218,6 +230,12 @@ def is_real(v: Variable) -> bool:
         whole = power is not None and bool(np.all((power >= 0) & (power == np.rint(power))))
         return is_real(inputs[0]) and (whole or is_positive(inputs[0]))
     return False
+
+
+def _moved_from(v: Variable) -> list[Variable]:
+    """The variables that elements of the result of an operation of `OF_SEVERAL` are moved from."""
+    sources = v.owner.inputs[: moved(v.owner.op, v.owner.inputs)]
+    return [x for x in sources if x.owner is None or not isinstance(x.owner.op, AllocEmpty)]
 
 
 def _may_be_zero(v: Variable) -> bool:

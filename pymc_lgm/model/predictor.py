@@ -281,7 +281,8 @@ class Predictor:
                 setting.reading.latents, graph.parts, setting.shapes, move, strict=True
             )
         ]
-        if not any(block.columns is None or block.columns.any() for block in self.blocks):
+        is_zero = not any(block.columns is None or block.columns.any() for block in self.blocks)
+        if is_zero or not self.size:
             raise ValueError(
                 f"The linear predictor does not depend on {setting.label!r}: its coefficients are "
                 "zero. Leave it out, or name another latent variable: latent=[...]."
