@@ -189,3 +189,17 @@ def test_rows_that_lack_the_same_elements(rng):
         for u_i, y_i, s in zip(u, y, seen, strict=True)
     )
     np.testing.assert_allclose(ours.log_likelihood(f, theta), expected)
+
+
+def test_what_the_covariance_of_data_depends_on_is_a_hyperparameter():
+    """As the weights of processes that are integrated out."""
+    with pm.Model() as model:
+        mean, w = pm.Normal("mean"), pm.Normal("w", shape=3)
+        pm.MvNormal("y", mean * np.ones(3), pt.outer(w, w) + np.eye(3), observed=np.ones(3))
+    ours = lgm.read(model, compile_kwargs=QUICK)
+    assert (ours.latents, ours.theta_names) == (("mean",), ("w",))
+    with pm.Model() as model:
+        w = pm.Normal("w", shape=3)
+        pm.MvNormal("y", np.zeros(3), pt.outer(w, w) + np.eye(3), observed=np.ones(3))
+    with pytest.raises(ValueError, match=r"'y' is an observed pm.MvNormal.*lgm.ExactMarginal\(\)"):
+        lgm.PseudoMarginal(model=model, compile_kwargs=QUICK)
