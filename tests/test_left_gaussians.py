@@ -191,15 +191,26 @@ def test_rows_that_lack_the_same_elements(rng):
     np.testing.assert_allclose(ours.log_likelihood(f, theta), expected)
 
 
-def test_what_the_covariance_of_data_depends_on_is_a_hyperparameter():
-    """As the weights of processes that are integrated out."""
+def of_weights(n, mean=0.0):
+    """A covariance of ``n`` observations that depends on normal weights."""
+    w = pm.Normal("w", shape=2)
+    cov = pt.outer(w[np.arange(n) % 2], w[np.arange(n) % 2]) + np.eye(n)
+    pm.MvNormal("y", mean * np.ones(n), cov, observed=np.ones(n))
+
+
+def test_what_the_covariance_of_a_process_depends_on_is_a_hyperparameter():
+    """As the weights of outputs whose process is integrated out."""
     with pm.Model() as model:
-        mean, w = pm.Normal("mean"), pm.Normal("w", shape=3)
-        pm.MvNormal("y", mean * np.ones(3), pt.outer(w, w) + np.eye(3), observed=np.ones(3))
+        of_weights(13, pm.Normal("mean"))
     ours = lgm.read(model, compile_kwargs=QUICK)
     assert (ours.latents, ours.theta_names) == (("mean",), ("w",))
     with pm.Model() as model:
-        w = pm.Normal("w", shape=3)
-        pm.MvNormal("y", np.zeros(3), pt.outer(w, w) + np.eye(3), observed=np.ones(3))
+        of_weights(13)
     with pytest.raises(ValueError, match=r"'y' is an observed pm.MvNormal.*lgm.ExactMarginal\(\)"):
         lgm.PseudoMarginal(model=model, compile_kwargs=QUICK)
+
+
+def test_what_the_covariance_of_a_row_depends_on_is_latent():
+    with pm.Model() as model:
+        of_weights(2)
+    assert lgm.read(model, compile_kwargs=QUICK).latents == ("w",)

@@ -7,6 +7,7 @@ integrate out is a part of theta only if the user names the variables.
 from __future__ import annotations
 
 import logging
+import math
 
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -274,15 +275,19 @@ def _not_affine(
 def _in_covariances(
     terms: Sequence[Variable], of_node: dict[Variable, Variable], named: Sequence[Variable]
 ) -> dict[Variable, str]:
-    """The candidates on which the covariance of a multivariate normal depends, with reasons.
+    """The candidates on which the covariance of an observed process depends, with reasons.
 
-    The density of an observed process joins all of them, and has no simple derivatives in them.
+    Rows of at most `MOST` elements are no process: a row may have a covariance of its own.
     """
     reasons: dict[Variable, str] = {}
     for term in terms:
-        if term.owner is None or not isinstance(term.owner.op, OF_A_COVARIANCE):
+        op = None if term.owner is None else term.owner.op
+        if (
+            not isinstance(op, OF_A_COVARIANCE)
+            or math.prod(shape_of(term)[-op.ndim_supp :]) <= MOST
+        ):
             continue
-        _, *spread = term.owner.op.dist_params(term.owner)
+        _, *spread = op.dist_params(term.owner)
         above = set(ancestors(spread, blockers=[*terms, *of_node]))
         found = [rv for node, rv in of_node.items() if node in above and rv not in named]
         reasons |= dict.fromkeys(found, f"the covariance of {str(term.name)!r} depends on it")
