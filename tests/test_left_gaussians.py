@@ -210,7 +210,12 @@ def test_what_the_covariance_of_a_process_depends_on_is_a_hyperparameter():
         lgm.PseudoMarginal(model=model, compile_kwargs=QUICK)
 
 
-def test_what_the_covariance_of_a_row_depends_on_is_latent():
+@pytest.mark.parametrize("is_shared", [True, False], ids=["one covariance", "one for each row"])
+def test_what_the_covariance_of_rows_depends_on_is_latent_if_each_has_its_own(is_shared):
+    """As loadings of items, and as log scales that move."""
     with pm.Model() as model:
-        of_weights(2)
-    assert lgm.read(model, compile_kwargs=QUICK).latents == ("w",)
+        mean, w = pm.Normal("mean"), pm.Normal("w", shape=1 if is_shared else 7)
+        cov = pm.math.exp(w)[:, None, None] * np.eye(2)
+        pm.MvNormal("y", mean, cov[0] if is_shared else cov, observed=np.ones((7, 2)))
+    ours = lgm.read(model, compile_kwargs=QUICK)
+    assert ("w" in ours.latents) != is_shared

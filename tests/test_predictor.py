@@ -911,7 +911,7 @@ def test_an_effect_whose_coefficient_starts_at_zero_is_named(rng):
     with pm.Model() as model:
         a, k, z = pm.Normal("a"), pm.Normal("k"), pm.Normal("z", shape=2)
         pm.MvNormal("y", a + k * (A @ z), np.eye(14), observed=np.zeros(14))
-    with pytest.raises(ValueError, match="the coefficient of 'z' is 0 there. Start it elsewhere"):
+    with pytest.raises(ValueError, match="the coefficient of 'z' is 0 there"):
         lgm.read(model, compile_kwargs=QUICK)
     assert lgm.read(model, initial_point={"a": 0.0, "k": 0.5, "z": np.zeros(2)}).rank == 3
 

@@ -172,7 +172,7 @@ def read_latents(
     A candidate is a hyper-parameter instead if
 
     - a covariance depends on it, or another latent's mean does, but not through an affine map;
-      that of an observed process, too, unless it is named;
+      that of many observations, too, unless it is named;
     - it has few elements, and the predictor is affine in other candidates only given it, as in a
       product of it and an effect, unless it is named;
     - it is one number that a density reads alone, such as a common log standard deviation;
@@ -275,19 +275,21 @@ def _not_affine(
 def _in_covariances(
     terms: Sequence[Variable], of_node: dict[Variable, Variable], named: Sequence[Variable]
 ) -> dict[Variable, str]:
-    """The candidates on which the covariance of an observed process depends, with reasons.
+    """The candidates on which a covariance of many observations depends, with reasons.
 
-    Rows of at most `MOST` elements are no process: a row may have a covariance of its own.
+    They are those of an observed process, or of all rows. A few elements may be latent: a row may
+    have a covariance of its own.
     """
     reasons: dict[Variable, str] = {}
     for term in terms:
         op = None if term.owner is None else term.owner.op
-        if (
-            not isinstance(op, OF_A_COVARIANCE)
-            or math.prod(shape_of(term)[-op.ndim_supp :]) <= MOST
-        ):
+        if not isinstance(op, OF_A_COVARIANCE):
             continue
         _, *spread = op.dist_params(term.owner)
+        is_one = all(all(v.type.broadcastable[: -op.ndim_supp - 1]) for v in spread)
+        shape = shape_of(term)
+        if math.prod(shape if is_one else shape[-op.ndim_supp :]) <= MOST:
+            continue
         above = set(ancestors(spread, blockers=[*terms, *of_node]))
         found = [rv for node, rv in of_node.items() if node in above and rv not in named]
         reasons |= dict.fromkeys(found, f"the covariance of {str(term.name)!r} depends on it")
