@@ -322,6 +322,17 @@ class _Writer:
             self.name("w"), mu, self.scale(), init_dist=pm.Normal.dist(0, 2.0), steps=self.n - 1
         )
 
+    def equation(self) -> Variable:
+        """A linear stochastic differential equation in steps of 0.1."""
+
+        def change(x: Variable, rate: Variable, level: Variable, scale: Variable) -> Any:
+            return rate * (level - x), scale
+
+        first, parameters = pm.Normal.dist(0, 2.0), [self.scale(), self.real(), self.scale()]
+        start = np.zeros(self.n)  # PyMC has none of its own
+        given = {"init_dist": first, "steps": self.n - 1, "initval": start}
+        return pm.EulerMaruyama(self.name("x"), 0.1, change, parameters, **given)
+
     def gp(self) -> Variable:
         X = ((self.x - self.low) / self.range)[:, None]
         X = np.unique(X, axis=0)
@@ -563,6 +574,7 @@ _MAKE: dict[str, Callable[[_Writer], Variable]] = {
     "CAR": _Writer.car,
     "AR": _Writer.ar,
     "walk": _Writer.walk,
+    "equation": _Writer.equation,
     "process": _Writer.gp,
     "HSGP": _Writer.hsgp,
     "MvNormal": _Writer.mvnormal,
@@ -584,7 +596,7 @@ _MAKE: dict[str, Callable[[_Writer], Variable]] = {
 
 LATENTS = tuple(_MAKE)
 
-PLAIN = LATENTS[:14]
+PLAIN = LATENTS[:15]
 """Those that are made of no others."""
 
 LIKELIHOODS = (

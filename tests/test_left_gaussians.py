@@ -189,3 +189,33 @@ def test_rows_that_lack_the_same_elements(rng):
         for u_i, y_i, s in zip(u, y, seen, strict=True)
     )
     np.testing.assert_allclose(ours.log_likelihood(f, theta), expected)
+
+
+def of_weights(n, mean=0.0):
+    """A covariance of ``n`` observations that depends on normal weights."""
+    w = pm.Normal("w", shape=2)
+    cov = pt.outer(w[np.arange(n) % 2], w[np.arange(n) % 2]) + np.eye(n)
+    pm.MvNormal("y", mean * np.ones(n), cov, observed=np.ones(n))
+
+
+def test_what_the_covariance_of_a_process_depends_on_is_a_hyperparameter():
+    """As the weights of outputs whose process is integrated out."""
+    with pm.Model() as model:
+        of_weights(13, pm.Normal("mean"))
+    ours = lgm.read(model, compile_kwargs=QUICK)
+    assert (ours.latents, ours.theta_names) == (("mean",), ("w",))
+    with pm.Model() as model:
+        of_weights(13)
+    with pytest.raises(ValueError, match=r"'y' is an observed pm.MvNormal.*lgm.ExactMarginal\(\)"):
+        lgm.PseudoMarginal(model=model, compile_kwargs=QUICK)
+
+
+@pytest.mark.parametrize("is_shared", [True, False], ids=["one covariance", "one for each row"])
+def test_what_the_covariance_of_rows_depends_on_is_latent_if_each_has_its_own(is_shared):
+    """As loadings of items, and as log scales that move."""
+    with pm.Model() as model:
+        mean, w = pm.Normal("mean"), pm.Normal("w", shape=1 if is_shared else 7)
+        cov = pm.math.exp(w)[:, None, None] * np.eye(2)
+        pm.MvNormal("y", mean, cov[0] if is_shared else cov, observed=np.ones((7, 2)))
+    ours = lgm.read(model, compile_kwargs=QUICK)
+    assert ("w" in ours.latents) != is_shared

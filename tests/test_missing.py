@@ -131,6 +131,30 @@ def test_what_a_density_reads_is_not_missing():
     assert ours.missing == ()
 
 
+def of_a_covariate(lacks):
+    """Responses, some missing, of a covariate that ``lacks`` some elements."""
+    with pm.Model() as model:
+        b, s = pm.Normal("b", 0.0, 1.0), pm.HalfNormal("s", 1.0)
+        x = pm.Normal("x", 0.0, 1.0, observed=np.where(lacks, np.nan, np.arange(6.0)))
+        pm.Normal("y", b * x, s, observed=Y)
+    return model
+
+
+@pytest.mark.filterwarnings("ignore:Data in x contains missing:pymc.exceptions.ImputationWarning")
+def test_a_missing_response_of_a_missing_covariate():
+    """Its mean has elements of the covariate, of which some are data and others are latent."""
+    ours = lgm.read(of_a_covariate([False, True, True, False, False, False]), compile_kwargs=QUICK)
+    assert ours.latents == ("x_unobserved",)
+    assert ours.missing == ("y_unobserved",)
+    assert ours.theta_names == ("b", "s_log__")
+
+
+@pytest.mark.filterwarnings("ignore:Data in x contains missing:pymc.exceptions.ImputationWarning")
+def test_a_covariate_that_only_missing_responses_have_is_refused():
+    with pytest.raises(ValueError, match="does not depend on 'x_unobserved'"):
+        lgm.read(of_a_covariate(Y.mask), compile_kwargs=QUICK)
+
+
 def test_a_support_that_a_transform_restricts_is_sampled():
     """Three ordered numbers are not three draws of the distribution that is written."""
     with pm.Model() as model:
@@ -263,10 +287,21 @@ def elements_with_scales_of_their_own(b, s):
     pm.Normal("z", 0.0, pm.math.stack([s, b]), shape=2)
 
 
-INTEGRATED = {own_interval: True, positive_scale: True, sum_of_squares: True} | dict.fromkeys(
+def scales_of_which_one_is_set(b, s):
+    pm.Normal("z", 0.0, pt.ones(2)[0].set(s), shape=2)
+
+
+def scales_of_which_one_is_set_to_any_number(b, s):
+    pm.Normal("z", 0.0, pt.ones(2)[0].set(b), shape=2)
+
+
+INTEGRATED = dict.fromkeys(
+    [own_interval, positive_scale, sum_of_squares, scales_of_which_one_is_set], True
+) | dict.fromkeys(
     [
         other_interval,
         scale_that_can_be_negative,
+        scales_of_which_one_is_set_to_any_number,
         bound_that_can_be_negative,
         elements_with_scales_of_their_own,
     ],

@@ -905,6 +905,17 @@ def test_a_basis_of_the_range():
     assert basis_of_range([np.eye(3)[:2]]) is None
 
 
+def test_an_effect_whose_coefficient_starts_at_zero_is_named(rng):
+    """The rows are joined, so that f is their mean, and has no direction for the effect there."""
+    A = rng.standard_normal((14, 2))
+    with pm.Model() as model:
+        a, k, z = pm.Normal("a"), pm.Normal("k"), pm.Normal("z", shape=2)
+        pm.MvNormal("y", a + k * (A @ z), np.eye(14), observed=np.zeros(14))
+    with pytest.raises(ValueError, match="the coefficient of 'z' is 0 there"):
+        lgm.read(model, compile_kwargs=QUICK)
+    assert lgm.read(model, initial_point={"a": 0.0, "k": 0.5, "z": np.zeros(2)}).rank == 3
+
+
 def test_a_smooth_process_by_basis_functions_has_all_its_coefficients():
     """What multiplies the last of them vanishes to rounding: it was an error at the start."""
     rows = np.linspace(0.0, 1.0, 30)[:, None]

@@ -19,6 +19,7 @@ import pymc_lgm as lgm
 
 from pymc_lgm.approximations.variational import variational
 from pymc_lgm.gaussian import BandedPrior, SumPrior, bands
+from pymc_lgm.model.series import is_series
 from pymc_lgm.state import AtTheta
 from pymc_lgm.testing import joint_test
 
@@ -115,6 +116,19 @@ def random_walk_seen_now_and_then():
     observe(x[[0, 1, 1, 3]])
 
 
+def equation(change):
+    """A stochastic differential equation in steps of 0.2."""
+    rate, sigma = pm.LogNormal("rate", -1, 0.5), pm.LogNormal("sigma", -1, 0.5)
+    start = pm.Normal.dist(0.5, 0.7)
+    of_start = {"init_dist": start, "initval": np.zeros(4)}
+    observe(pm.EulerMaruyama("x", 0.2, change, [rate, sigma], shape=4, **of_start))
+
+
+@model
+def linear_stochastic_equation():
+    equation(lambda x, rate, sigma: (rate * (0.3 - x), sigma**2))
+
+
 def build(name):
     with pm.Model() as built:
         MODELS[name]()
@@ -131,7 +145,7 @@ def read(name):
     return lgm.read(build(name), compile_kwargs=QUICK)
 
 
-@pytest.mark.fast("stationary")
+@pytest.mark.fast("stationary", "linear_stochastic_equation")
 @pytest.mark.parametrize("name", MODELS)
 def test_the_density_is_the_models(name, rng):
     """log p(theta) + log N(x; m, K) + ℓ(x, theta) is the model's, with the likelihood's own."""
@@ -317,6 +331,20 @@ def of_student_steps():
     innovation = pm.StudentT.dist(4, mu=0, sigma=1)
     start = pm.Normal.dist(0, 1)
     observe(pm.RandomWalk("x", init_dist=start, innovation_dist=innovation, steps=3))
+
+
+NOT_LINEAR = {
+    "drift": lambda x, rate, sigma: (-rate * x**2, sigma),
+    "scale": lambda x, rate, sigma: (-rate * x, sigma * pm.math.abs(x)),
+    "elements joined": lambda x, rate, sigma: (-rate * pt.mean(x), sigma),
+}
+
+
+@pytest.mark.parametrize("change", NOT_LINEAR.values(), ids=NOT_LINEAR)
+def test_an_equation_that_is_not_linear_is_no_series(change):
+    with pm.Model() as built:
+        equation(change)
+    assert not is_series(built["x"])
 
 
 @pytest.mark.parametrize(

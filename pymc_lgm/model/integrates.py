@@ -20,6 +20,7 @@ from pymc.distributions.custom import default_not_implemented
 from pymc.distributions.distribution import PartialObservedRV, SymbolicRandomVariable
 from pytensor.graph.basic import Constant
 from pytensor.scalar.math import Gamma
+from pytensor.tensor.basic import AllocEmpty
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
@@ -38,6 +39,7 @@ from pymc_lgm.model.operations import (
     core_of,
     function_of,
     known_value,
+    moved,
 )
 
 __all__ = ["integrates_to_one", "is_positive", "positive_or_nan"]
@@ -59,6 +61,13 @@ REAL = (
 
 OF_FIRST = (*PICKING, Sum, Prod)
 """Operations whose results are real or positive if their first input is."""
+
+OF_SEVERAL = (*JOINING, *SETTING)
+"""Operations whose results have the sign of all inputs that elements are moved from, if they agree.
+
+One of them may be a ``pt.empty``, as in what PyMC makes of an observed variable with missing
+elements. Its elements have no value until they are set.
+"""
 
 
 def integrates_to_one(model: pm.Model, rv: Variable) -> bool:
@@ -156,8 +165,8 @@ def is_positive(v: Variable, *, or_zero: bool = False) -> bool:
         return False
     if isinstance(op, Softmax):
         return True
-    if isinstance(op, JOINING):
-        return all(is_positive(x, or_zero=or_zero) for x in inputs)
+    if isinstance(op, OF_SEVERAL):
+        return all(is_positive(x, or_zero=or_zero) for x in _moved_from(v))
     if isinstance(op, OF_FIRST):
         return is_positive(inputs[0], or_zero=or_zero)
     if isinstance(core_of(op), Dot):
@@ -216,9 +225,9 @@ def is_real(v: Variable) -> bool:
     if isinstance(core_of(op), Cholesky):
         # A matrix without a finite factor has none, and the model has no density there.
         return True
-    if isinstance(op, SETTING):
-        return all(map(is_real, inputs[:2]))
-    if isinstance(op, (*JOINING, CumOp)) or isinstance(core_of(op), Dot):
+    if isinstance(op, OF_SEVERAL):
+        return all(map(is_real, _moved_from(v)))
+    if isinstance(op, CumOp) or isinstance(core_of(op), Dot):
         return all(map(is_real, inputs))
     function = function_of(v)
     if isinstance(function, REAL):
@@ -236,6 +245,12 @@ def is_real(v: Variable) -> bool:
         may_be_zero = is_positive(inputs[1])
         return is_real(inputs[0]) and (whole or is_positive(inputs[0], or_zero=may_be_zero))
     return False
+
+
+def _moved_from(v: Variable) -> list[Variable]:
+    """The variables that elements of the result of an operation of `OF_SEVERAL` are moved from."""
+    sources = v.owner.inputs[: moved(v.owner.op, v.owner.inputs)]
+    return [x for x in sources if x.owner is None or not isinstance(x.owner.op, AllocEmpty)]
 
 
 def _may_be_zero(v: Variable) -> bool:

@@ -281,14 +281,20 @@ class Predictor:
                 setting.reading.latents, graph.parts, setting.shapes, move, strict=True
             )
         ]
-        if not any(block.columns is None or block.columns.any() for block in self.blocks):
+        is_zero = not any(block.columns is None or block.columns.any() for block in self.blocks)
+        if is_zero or not self.size:
             raise ValueError(
                 f"The linear predictor does not depend on {setting.label!r}: its coefficients are "
                 "zero. Leave it out, or name another latent variable: latent=[...]."
             )
         # If f contains a process unchanged, its range is everything: no need to look at n columns.
         whole = any(block.structure == "identity" for block in self.blocks)
-        self.basis = None if whole else basis_of_range(A, setting.label)
+        lost = [
+            repr(str(block.latent.rv.name))
+            for block in self.blocks
+            if A[1][:, block.part].any() and not A[0][:, block.part].any()
+        ]
+        self.basis = None if whole else basis_of_range(A, setting.label, lost)
         if not whole:
             self._refuse_jumps(jump_in(graph.raw, graph.x, graph.parts, moving), A)
         is_whole = np.array_equal(first, np.arange(c[0].size))
@@ -482,11 +488,11 @@ def order_of(columns: Sequence[Array | None]) -> Index | None:
     return A.argmax(axis=0)
 
 
-def basis_of_range(A: list[Array], latents: str = "f") -> Array | None:
+def basis_of_range(A: list[Array], latents: str = "f", lost: Sequence[str] = ()) -> Array | None:
     """An orthonormal basis of the range of A, or ``None`` if A has full rank.
 
-    ``A`` has the matrices of several theta, whose range must be the same. ``latents`` is the name
-    of x in messages.
+    ``A`` has the matrices of several theta, whose range must be the same. In messages ``latents``
+    is the name of x, and ``lost`` has the variables whose coefficients are 0 at the first theta.
     """
     E = len(A[0])
     U, s, _ = np.linalg.svd(of_norm_one(np.hstack(A)), full_matrices=False)
@@ -495,8 +501,9 @@ def basis_of_range(A: list[Array], latents: str = "f") -> Array | None:
     if each[0] < min(each[1:], default=rank) == rank:
         raise ValueError(
             f"The {E} elements of the linear predictor of {latents!r} have {each[0]} degrees of "
-            f"freedom at the starting point, and {rank} near it: the coefficient of a latent "
-            "variable is 0 there. Start it elsewhere, as in pm.Normal('beta', 0, 1, initval=0.5)."
+            f"freedom at the starting point, and {rank} near it: the coefficient of "
+            f"{' and of '.join(lost) or 'a latent variable'} is 0 there. Start it elsewhere, as in "
+            "pm.Normal('beta', 0, 1, initval=0.5)."
         )
     if min(each) < rank:
         raise ValueError(

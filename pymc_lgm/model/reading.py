@@ -7,6 +7,7 @@ integrate out is a part of theta only if the user names the variables.
 from __future__ import annotations
 
 import logging
+import math
 
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -47,6 +48,7 @@ from pymc_lgm.model.integrates import integrates_to_one
 from pymc_lgm.model.latents import Latent, gaussian, is_gaussian, is_process, is_sparse
 from pymc_lgm.model.operations import Variable, name_of
 from pymc_lgm.model.reads import MOST, Evaluation
+from pymc_lgm.model.series import is_series
 from pymc_lgm.vecchia import VecchiaRV
 
 __all__ = ["Reading", "discrete_in", "read_latents", "read_observed", "refuse_left_gaussians"]
@@ -73,8 +75,11 @@ IN_A_ROW = (
 )
 """Reasons why a variable is a hyper-parameter."""
 
+OF_A_COVARIANCE = (MvNormalRV, PrecisionMvNormalRV, MatrixNormalRV, KroneckerNormalRV)
+"""Normal distributions whose parameters are a mean and a covariance, or its parts."""
+
 ALWAYS = (
-    *(NormalRV, MvNormalRV, PrecisionMvNormalRV, MatrixNormalRV, KroneckerNormalRV),
+    *(NormalRV, *OF_A_COVARIANCE),
     *(CARRV, ICARRV, MaternRV, VecchiaRV),
 )
 """Distributions that are normal for all values of their parameters.
@@ -167,6 +172,7 @@ def read_latents(
     A candidate is a hyper-parameter instead if
 
     - a covariance depends on it, or another latent's mean does, but not through an affine map;
+      that of many observations, too, unless it is named;
     - it has few elements, and the predictor is affine in other candidates only given it, as in a
       product of it and an effect, unless it is named;
     - it is one number that a density reads alone, such as a common log standard deviation;
@@ -212,6 +218,7 @@ def read_latents(
         found = find_frontier(terms, [latent.node for latent in latents], model.basic_RVs)
         of_node = {latent.node: latent.rv for latent in latents}
         reasons = _unread_first(found, of_node, read) or _not_affine(found, of_node, named)
+        reasons = reasons or _in_covariances(terms, of_node, named)
         reasons = reasons or _factors_in(found.factors, of_node, named)
         reasons = reasons or _single_in(terms, found.predictor, of_node)
         joins = False
@@ -263,6 +270,30 @@ def _not_affine(
             outer = next(of_node[x] for x in why.outputs if x in of_node)
             raise ValueError(refusals.hidden_layer(str(rv.name), str(outer.name)))
     return {rv: _reason(why, of_node) for rv, why in refused.items()}
+
+
+def _in_covariances(
+    terms: Sequence[Variable], of_node: dict[Variable, Variable], named: Sequence[Variable]
+) -> dict[Variable, str]:
+    """The candidates on which a covariance of many observations depends, with reasons.
+
+    They are those of an observed process, or of all rows. A few elements may be latent: a row may
+    have a covariance of its own.
+    """
+    reasons: dict[Variable, str] = {}
+    for term in terms:
+        op = None if term.owner is None else term.owner.op
+        if not isinstance(op, OF_A_COVARIANCE):
+            continue
+        _, *spread = op.dist_params(term.owner)
+        is_one = all(all(v.type.broadcastable[: -op.ndim_supp - 1]) for v in spread)
+        shape = shape_of(term)
+        if math.prod(shape if is_one else shape[-op.ndim_supp :]) <= MOST:
+            continue
+        above = set(ancestors(spread, blockers=[*terms, *of_node]))
+        found = [rv for node, rv in of_node.items() if node in above and rv not in named]
+        reasons |= dict.fromkeys(found, f"the covariance of {str(term.name)!r} depends on it")
+    return reasons
 
 
 def _factors_in(
@@ -494,7 +525,7 @@ def _is_normal(model: pm.Model, rv: Variable) -> bool:
         return True
     if model.rvs_to_transforms[rv] is not None:
         return False
-    if isinstance(op, ALWAYS) or _completes_rows(rv):
+    if isinstance(op, ALWAYS) or is_series(rv) or _completes_rows(rv):
         return True
     if isinstance(op, AutoRegressiveRV):
         return _is_innovation(rv.owner.inputs[2])

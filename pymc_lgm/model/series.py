@@ -5,6 +5,9 @@ x_t = c + Σ_k ρ_k x_{t−k} + σ ε_t, and `pymc.GaussianRandomWalk` is x_t = 
 batch of series is one series with breaks: T has zeros where one of them ends and the next begins. A
 `pymc.MvGaussianRandomWalk` of k elements is one series, time by time, with 2 k − 1 lags: with
 innovations N(μ, L Lᵀ), the rows of T at a time are L⁻¹ (x_t − x_{t−1}) = L⁻¹ μ + ε_t.
+
+`pymc.EulerMaruyama` is x_t = x_{t−1} + h a(x_{t−1}) + √h b(x_{t−1}) ε_t. It is a series if a(x) is
+affine, a(x) = c + λ x, and b does not depend on x: then ρ = 1 + h λ, the drift is h c and σ = √h b.
 """
 
 from __future__ import annotations
@@ -19,14 +22,18 @@ import pytensor.tensor as pt
 
 from pymc.distributions.distribution import SymbolicRandomVariable
 from pymc.distributions.multivariate import MvNormalRV
-from pymc.distributions.timeseries import AutoRegressiveRV, RandomWalkRV
+from pymc.distributions.timeseries import AutoRegressiveRV, EulerMaruyamaRV, RandomWalkRV
+from pytensor.graph.basic import Constant
+from pytensor.graph.replace import graph_replace
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.random.basic import NormalRV
 from pytensor.tensor.random.op import RandomVariable
 
 from pymc_lgm.compile.graphs.functions import shape_of
 from pymc_lgm.gaussian.families import BandedSeries
 from pymc_lgm.model.integrates import positive_or_nan
-from pymc_lgm.model.operations import Variable
+from pymc_lgm.model.operations import Variable, depending, is_affine
 from pymc_lgm.model.sparse_precision import FieldLaw
 
 __all__ = [
@@ -139,10 +146,12 @@ def as_vector_walk(rv: Variable) -> tuple[Variable, Series]:
 def is_series(rv: Variable) -> bool:
     """Whether a variable is a series, or a batch, with normal first values and innovations."""
     op = rv.owner.op
-    if not isinstance(op, AutoRegressiveRV | RandomWalkRV):
-        return False
     if isinstance(op, AutoRegressiveRV):
         return _is_normal(rv.owner.inputs[2])
+    if isinstance(op, EulerMaruyamaRV):
+        return _is_normal(rv.owner.inputs[0]) and _linear_equation(rv) is not None
+    if not isinstance(op, RandomWalkRV):
+        return False
     start, innovation, _ = rv.owner.inputs
     return _is_normal(start) and _is_normal(innovation)
 
@@ -152,7 +161,7 @@ def as_series(rv: Variable) -> tuple[Variable, Series]:
     start, steps, lags, drift, sigma = _parts(rv)
     first, scale = _parameters(start)
     is_walk = isinstance(rv.owner.op, RandomWalkRV)
-    order = 1 if is_walk else rv.owner.op.ar_order
+    order = rv.owner.op.ar_order if isinstance(rv.owner.op, AutoRegressiveRV) else 1
     batch = shape_of(rv)[:-1] if rv.ndim > 1 else ()
 
     def each(value: Variable, count: Variable) -> Variable:
@@ -250,12 +259,47 @@ def _parts(rv: Variable) -> tuple[Variable, ...]:
     if isinstance(rv.owner.op, RandomWalkRV):
         start, innovation, steps = rv.owner.inputs
         return start, steps, pt.ones(1), *_parameters(innovation)
+    if (equation := _linear_equation(rv)) is not None:
+        start, steps, *_ = rv.owner.inputs
+        rho, drift, sigma = equation
+        return start, steps, rho[..., None], drift, sigma
     rho, sigma, start, steps, *_ = rv.owner.inputs
     constant = int(rv.owner.op.constant_term)
     order = rv.owner.op.ar_order
     if rho.type.shape[-1] != constant + order:  # one number for all lags, or an unknown length
         rho = pt.broadcast_to(rho, (*rho.shape[:-1], constant + order))
     return start, steps, rho[..., constant:], rho[..., 0] if constant else pt.zeros(()), sigma
+
+
+def _linear_equation(rv: Variable) -> tuple[Variable, Variable, Variable] | None:
+    """ρ, the drift and σ of each step of a linear stochastic differential equation.
+
+    ``None`` for any other variable: if the graph does not show that the change of x is affine in x,
+    element by element, and that its standard deviation does not depend on x.
+    """
+    op = rv.owner.op
+    if not isinstance(op, EulerMaruyamaRV) or rv.ndim != 1 or not isinstance(op.dt, Constant):
+        return None
+    _, steps, *parameters, _ = rv.owner.inputs
+    before = pt.vector("before")
+    both = [pt.as_tensor(v) for v in op.sde_fn(before, *(v[..., None] for v in parameters))]
+    change, scale = both
+    moving = depending(both, [before])
+    inputs = [v for v in ancestors(both, blockers=parameters) if v.owner is None]
+    is_known = all(v is before or v in parameters or isinstance(v, Constant) for v in inputs)
+    nodes = [v.owner for v in moving if v is not before]
+    is_linear = change.ndim <= 1 and all(
+        isinstance(node.op, Elemwise | DimShuffle)
+        and is_affine(node, [v in moving for v in node.inputs])
+        for node in nodes
+    )
+    if scale in moving or not is_known or not is_linear:
+        return None
+    # A clone would have random variables of its own.
+    (drift, scale), (at_one, _) = (
+        graph_replace(both, {before: x}, strict=False) for x in (pt.zeros(steps), pt.ones(steps))
+    )
+    return 1.0 + op.dt * (at_one - drift), op.dt * drift, pt.sqrt(op.dt) * scale
 
 
 def _parameters(rv: Variable) -> tuple[Variable, Variable]:
