@@ -277,8 +277,8 @@ def _in_covariances(
 ) -> dict[Variable, str]:
     """The candidates on which a covariance of many observations depends, with reasons.
 
-    They are those of an observed process, or of all rows. A few elements may be latent: a row may
-    have a covariance of its own.
+    The covariance is that of an observed process, or of all rows. A few elements may be latent: a
+    row may have a covariance of its own.
     """
     reasons: dict[Variable, str] = {}
     for term in terms:
@@ -292,6 +292,7 @@ def _in_covariances(
             continue
         above = set(ancestors(spread, blockers=[*terms, *of_node]))
         found = [rv for node, rv in of_node.items() if node in above and rv not in named]
+        found = [rv for rv in found if not is_process(rv)]  # a layer of a deep process
         reasons |= dict.fromkeys(found, f"the covariance of {str(term.name)!r} depends on it")
     return reasons
 
