@@ -295,10 +295,25 @@ def scales_of_which_one_is_set_to_any_number(b, s):
     pm.Normal("z", 0.0, pt.ones(2)[0].set(b), shape=2)
 
 
-INTEGRATED = dict.fromkeys(
-    [own_interval, positive_scale, sum_of_squares, scales_of_which_one_is_set], True
-) | dict.fromkeys(
+def share_less_than_one(b, s):
+    pm.Beta("z", 1.0 - pm.math.invlogit(b), s + 1.0)
+
+
+def share_that_can_be_one(b, s):
+    k = pm.Bernoulli("k", 0.5)
+    pm.Beta("z", 1.0 - pt.constant([1.0, 0.5])[k], pm.math.exp(b))
+
+
+def mean_with_a_factor_of_its_own(b, s):
+    cov = pt.stack([pt.stack([2.0, b]), pt.stack([b, 2.0])])
+    pm.Normal("z", pt.linalg.cholesky(cov) @ np.ones(2), s, shape=2)
+
+
+OF_ONE = (own_interval, positive_scale, sum_of_squares, scales_of_which_one_is_set)
+INTEGRATED = dict.fromkeys([*OF_ONE, share_less_than_one], True) | dict.fromkeys(
     [
+        share_that_can_be_one,
+        mean_with_a_factor_of_its_own,
         other_interval,
         scale_that_can_be_negative,
         scales_of_which_one_is_set_to_any_number,

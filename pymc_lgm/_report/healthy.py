@@ -37,9 +37,11 @@ localization: an improved R-hat*, Bayesian Analysis 16, section 4.3."""
 R_HAT_LARGE = 1.05
 """Our choice: above it the chains disagree so much that averages over them are meaningless."""
 
-CHANCE, MANY = 0.05, 20
-"""Our choice: in this share of all traces in which the chains agree, the largest R-hat of the
-variables with this many elements may be a warning."""
+MANY = 20
+"""Our choice: in a variable with this many elements an R-hat above `R_HAT` may be chance."""
+
+CHANCE = 0.05
+"""Our choice: the largest share of traces with agreeing chains in which such an R-hat is blamed."""
 
 CHAINS = 4
 """Vehtari et al. (2021), section 4.3: run at least four chains."""

@@ -164,6 +164,7 @@ def _r_hat(numbers: Numbers) -> Iterator[Verdict]:
             "largest of so many.",
         )
         return
+    worst = high.iloc[0]
     bound = math.ceil(1000.0 * worst) / 1000.0  # "above 1.01, at most 1.01" would be odd
     seen = (
         f"{len(high)} of {len(r_hat)} elements above {R_HAT}, at most {bound:.4g}: the chains do "

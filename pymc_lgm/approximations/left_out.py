@@ -110,8 +110,8 @@ STEP = 0.1
 directions, which need a digit or two."""
 
 LOST = 1e-12
-"""A cavity of normal observations with a smaller precision than this, relative to that of the
-posterior, is lost in rounding, which is 1e-14 here, and its density is NaN."""
+"""Smallest precision of a cavity of normal observations, relative to that of the posterior. With a
+smaller one rounding leaves few digits of it, so its density is NaN. It is a choice."""
 
 CELLS = 4_000_000
 """Largest number of elements of an array with rows of f: 32 MB."""
@@ -262,7 +262,7 @@ def integrate_lines(lines: _Lines, uniform: Array) -> tuple[Array, Array]:
         middle = 0.5 * (low[todo] + high[todo])
         begin = np.where(infinite, 0.5 * (low[todo] + middle), begin)
         end = np.where(infinite, 0.5 * (high[todo] + middle), end)
-        # Where a line has been cut off, nothing is beyond: a skewed density has a short side.
+        # If an end has been cut off, the density beyond it is negligible.
         is_good = (begin > low[todo]) | (low[todo] > tried[0])
         is_good &= (end < high[todo]) | (high[todo] < tried[1])
         is_good &= high[todo] - low[todo] < WASTE * (end - begin)

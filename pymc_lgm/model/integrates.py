@@ -6,7 +6,7 @@ negative, or a transform restricts the support, the variable is informative abou
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from pymc.distributions import continuous
 from pymc.distributions.custom import default_not_implemented
 from pymc.distributions.distribution import PartialObservedRV, SymbolicRandomVariable
 from pytensor.graph.basic import Constant
+from pytensor.graph.traversal import ancestors
 from pytensor.scalar.math import Gamma
 from pytensor.tensor.basic import AllocEmpty
 from pytensor.tensor.elemwise import DimShuffle
@@ -76,6 +77,8 @@ def integrates_to_one(model: pm.Model, rv: Variable) -> bool:
     Missing elements of an observed variable share its parameters with the observed elements, which
     already restrict them. So only parameters with an element for each observation are checked.
     """
+    if not _factors_of(rv.owner.inputs) <= _factors_of(model.observed_RVs):
+        return False
     transform = model.rvs_to_transforms[rv]
     own = default_transform_of(rv.owner.op, rv)
     random = getattr(type(rv.owner.op), "_random_fn", None)
@@ -95,6 +98,14 @@ def integrates_to_one(model: pm.Model, rv: Variable) -> bool:
         mean, cov = rv.owner.op.dist_params(rv.owner)
         return is_real(mean) and _has_observed_covariance(model, cov)
     return _needs(rv) is not None and _holds(rv, lambda v: False)
+
+
+def _factors_of(graphs: Sequence[Variable]) -> set[Variable]:
+    """Cholesky factors that some graphs read.
+
+    A matrix may have none at some theta. The density of data that read it restricts theta then.
+    """
+    return {v for v in ancestors(graphs) if v.owner and isinstance(core_of(v.owner.op), Cholesky)}
 
 
 def _has_observed_covariance(model: pm.Model, cov: Variable) -> bool:
@@ -195,7 +206,8 @@ def _is_positive_elementwise(op: Any, inputs: list[Variable], or_zero: bool) -> 
     if isinstance(op, ps.TrueDiv):
         return is_positive(inputs[0], or_zero=or_zero) and is_positive(inputs[1])
     if isinstance(op, ps.Sub):  # 1 - p
-        return bool(np.all(constant_of(inputs[0]) == 1)) and _is_unit(inputs[1])
+        is_one = bool(np.all(constant_of(inputs[0]) == 1))
+        return is_one and _is_unit(inputs[1]) and (or_zero or _is_below_one(inputs[1]))
     if isinstance(op, Gamma):
         return is_positive(inputs[0])
     if isinstance(op, ps.Pow):
@@ -223,7 +235,7 @@ def is_real(v: Variable) -> bool:
     if isinstance(op, OF_FIRST):
         return is_real(inputs[0])
     if isinstance(core_of(op), Cholesky):
-        # A matrix without a finite factor has none, and the model has no density there.
+        # `integrates_to_one` asks whether data read it. A factor that exists is finite.
         return True
     if isinstance(op, OF_SEVERAL):
         return all(map(is_real, _moved_from(v)))
@@ -289,6 +301,14 @@ def _is_unit(v: Variable) -> bool:
     if isinstance(function, ps.Second | ps.Identity | ps.Cast):
         return _is_unit(inputs[-1])
     return isinstance(function, ps.Sigmoid)
+
+
+def _is_below_one(p: Variable) -> bool:
+    """Whether a probability is not 1, except on a set of measure zero, as its graph shows."""
+    while p.owner is not None and isinstance(p.owner.op, PICKING):
+        p = p.owner.inputs[0]
+    drawn = p.owner is not None and isinstance(p.owner.op, rb.BetaRV)
+    return drawn or isinstance(function_of(p), ps.Sigmoid)
 
 
 def _is_interval(lower: Variable, upper: Variable) -> bool:

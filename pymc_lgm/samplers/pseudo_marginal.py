@@ -33,8 +33,8 @@ __all__ = ["PseudoMarginal"]
 REFRESHED = 0.2
 """Share of moves before which a cached importance sample is redrawn around f.
 
-Redrawing costs as much as the sample of a proposal. Without it, an estimate that is far too high
-would stay until a proposal is accepted. The value is a choice.
+Redrawing costs as much as the sample of a proposal. Without it, a chain whose estimate is far too
+high rejects nearly all proposals. The value is a choice.
 """
 
 
