@@ -256,6 +256,15 @@ def test_blocks_of_sets_that_are_filled_up_are_parts_of_a_matrix():
     close(found[:, 1], center[1] + nodes @ C[1, 0])
 
 
+def test_a_block_that_rounding_makes_singular_has_no_covariance():
+    """Such a W was an error that ended a chain: a search now rejects it like any other failure."""
+    sets, values = np.array([[0, 1], [2, 3]]), np.array([np.full((2, 2), 1e20), np.eye(2)])
+    values[0, 0, 0] += 1e-4
+    found = SiteBlocks(sets, values).covariances(0.25 * np.eye(4))
+    assert np.isnan(found[0]).all()
+    close(found[1], 0.75 * np.eye(2))
+
+
 def test_only_blocks_with_a_negative_eigenvalue_are_raised():
     """A block of zeros, as of elements that nothing reads, stays; so do padded ones."""
     sets = np.array([[0, 1], [2, 3], [4, 5], [6, -1], [7, -1]])

@@ -126,11 +126,24 @@ class SiteBlocks:
         return int((self.sets >= 0).sum())
 
     @cached_property
-    def _root(self) -> Array:
-        """W^½ from eigenvectors, which exists also if a block is singular."""
+    def _spectrum(self) -> tuple[Array, Array]:
+        """Roots of the eigenvalues of each block, 0 for negative ones, and its eigenvectors."""
         eigenvalues, vectors = np.linalg.eigh(self.values)
-        scaled = vectors * np.sqrt(np.maximum(eigenvalues, 0.0))[:, None, :]
-        root: Array = scaled @ vectors.swapaxes(1, 2)
+        return np.sqrt(np.maximum(eigenvalues, 0.0)), vectors
+
+    @cached_property
+    def _root(self) -> Array:
+        """W^½, which exists also if a block is singular."""
+        roots, vectors = self._spectrum
+        root: Array = (vectors * roots[:, None, :]) @ vectors.swapaxes(1, 2)
+        return root
+
+    @cached_property
+    def _inverse_root(self) -> Array:
+        """W^−½; NaN for a block that is singular, perhaps only by rounding."""
+        roots, vectors = self._spectrum
+        inverse = 1.0 / np.where(roots > 0.0, roots, np.nan)
+        root: Array = (vectors * inverse[:, None, :]) @ vectors.swapaxes(1, 2)
         return root
 
     def own(self, M: Array) -> Array:
@@ -139,8 +152,8 @@ class SiteBlocks:
         return np.where(self.filling, np.eye(self.sets.shape[1]), blocks)
 
     def covariances(self, inverse: Array) -> Array:
-        """Σ's blocks from B⁻¹ = I − W^½ Σ W^½; W must not be singular."""
-        identity, across = np.eye(self.sets.shape[1]), np.linalg.inv(self._root)
+        """Σ's blocks from B⁻¹ = I − W^½ Σ W^½; NaN if a block of W is singular."""
+        identity, across = np.eye(self.sets.shape[1]), self._inverse_root
         sigma = across @ (identity - self.own(inverse)) @ across
         return np.where(self.filling, identity, sigma)
 
