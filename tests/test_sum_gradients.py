@@ -48,6 +48,15 @@ def basis_and_groups():
     return (X * pm.math.exp(k * np.arange(5) / 5)) @ beta + u[np.arange(9) % 3]
 
 
+def basis_without_centering():
+    """A basis whose coefficients have a spectrum, beside groups whose scale is a factor."""
+    s, k = pm.HalfNormal("s", 1, shape=2), pm.HalfNormal("k", 1)
+    X = np.cos(np.outer(np.arange(9.0), np.arange(5)))
+    beta, z = pm.Normal("beta", 0, 1, shape=5), pm.Normal("z", 0, 1, shape=3)
+    groups = s[1] * z[np.arange(9) % 3]
+    return s[0] * (X @ (beta * pm.math.exp(-k * np.arange(5)))) + groups + k
+
+
 def panel():
     s, first = pm.HalfNormal("s", 1, shape=3), pm.Normal.dist(0, 1)
     x = pm.GaussianRandomWalk("x", mu=0.2, sigma=s, init_dist=first, shape=(3, 4))
@@ -74,19 +83,21 @@ def read(make, monkeypatch):
     return read
 
 
-@pytest.mark.fast("series_and_groups", "precision_and_intrinsic")
+@pytest.mark.fast("series_and_groups", "precision_and_intrinsic", "basis_without_centering")
 @pytest.mark.parametrize(
     "make",
     [
         *(series_and_groups, map_and_blocks, precision_and_intrinsic, basis_and_groups, panel),
-        walks_without_centering,
+        *(walks_without_centering, basis_without_centering),
     ],
 )
 def test_the_gradient_of_an_evidence(make, monkeypatch):
     """Where each observation reads one element, and where some read two."""
     monkeypatch.setattr(rows, "FULL", 5)
     model = read(make, monkeypatch)
-    assert bool(model.form.layout.A.full.size) == (make is basis_and_groups)
+    assert bool(model.form.layout.A.full.size) == (
+        make in (basis_and_groups, basis_without_centering)
+    )
     for sets in (False, True):
         check_gradient(model, sets)
 

@@ -288,9 +288,9 @@ def test_products_by_blas_and_by_loops_are_those_of_the_whole_matrix(read, monke
     starts, row = np.cumsum([0, *sizes]), np.repeat(np.arange(E), sizes)
     rows = Rows(starts, columns, N)
     assert sorted(rows.full) == sorted(every)
-    A, S, w = rng.standard_normal(columns.size), rng.standard_normal((N, N)), rng.uniform(size=E)
-    whole, S = np.zeros((E, N)), S + S.T
-    whole[row, columns] = A
+    numbers, S = rng.standard_normal(columns.size), rng.standard_normal((N, N))
+    A, w, whole, S = rows.split(numbers), rng.uniform(size=E), np.zeros((E, N)), S + S.T
+    whole[row, columns] = numbers
     read_together = (whole != 0.0).T @ (whole != 0.0) > 0
     listed = np.zeros((N, N), dtype=bool)
     listed[rows.first, rows.second] = listed[rows.second, rows.first] = True
@@ -307,7 +307,7 @@ def test_products_by_blas_and_by_loops_are_those_of_the_whole_matrix(read, monke
     np.testing.assert_allclose(out, 1.0 + whole.T @ g)
     forms = rows.quadratic_forms(A, lower, known)
     np.testing.assert_allclose(forms, np.einsum("ij,jk,ik->i", whole, S, whole))
-    out = np.ones(A.size)
+    out = np.ones(numbers.size)
     rows.add_weighted_rows(A, w, lower, known, out)
     np.testing.assert_allclose(out, 1.0 + (w[:, None] * (whole @ S))[row, columns])
     gram = np.zeros(N * N)

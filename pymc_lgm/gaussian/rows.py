@@ -10,6 +10,7 @@ basis functions, D is all of A, and a draw took 3.4 ms, with loops alone 10.4 ms
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import NamedTuple
 
 import numba
 import numpy as np
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from pymc_lgm.linalg import Array
 
 __all__ = [
+    "Numbers",
     "Rows",
     "add_gram",
     "add_products",
@@ -42,6 +44,13 @@ FEW = 4
 """Most columns of x that are multiplied one after another: inner loops over so few cost more."""
 
 
+class Numbers(NamedTuple):
+    """The numbers of A: D of the full columns, shape (E, d), and the others, row by row."""
+
+    D: Array
+    own: Array
+
+
 class Rows:
     """The pattern of A in compressed rows.
 
@@ -58,8 +67,9 @@ class Rows:
     ----------
     first, second : ndarray of int
         The pairs of elements that any row reads, which P has to have. The methods below expect
-        their places, ``pairs``. Pairs of two full columns come first, then each other element with
-        each full column, then the pairs of the own elements of each row as in `add_gram`.
+        their places, ``pairs``, and the numbers of A as `split` gives them. Pairs of two full
+        columns come first, then each other element with each full column, then the pairs of the own
+        elements of each row as in `add_gram`.
     """
 
     def __init__(self, starts: Index, columns: Index, N: int):
@@ -95,25 +105,33 @@ class Rows:
             [self.full[b], np.tile(self.full, across), *(row[j] for row, _, j in triangles)]
         )
 
-    def times(self, A: Array, x: Array, out: Array) -> None:
+    def split(self, A: Array) -> Numbers:
+        """The numbers of A, given row by row."""
+        if not self.full.size:
+            return Numbers(self._no_column, A)
+        if self._is_whole:
+            return Numbers(A.reshape(self.E, -1), A[:0])
+        return Numbers(A[self._at_full], A[self._at_own])
+
+    def times(self, A: Numbers, x: Array, out: Array) -> None:
         """Add A x for x of shape (N, k)."""
-        D, own = self._split(A)
+        D, own = A
         if own.size:
             times(self._starts, self._columns, own, x, out)
         if D.size:
             out += D @ x[self.full]
 
-    def times_transposed(self, A: Array, g: Array, out: Array) -> None:
+    def times_transposed(self, A: Numbers, g: Array, out: Array) -> None:
         """Add Aᵀ g for g of shape (E, k)."""
-        D, own = self._split(A)
+        D, own = A
         if own.size:
             times_transposed(self._starts, self._columns, own, g, out)
         if D.size:
             out[self.full] += D.T @ g
 
-    def add_gram(self, A: Array, weights: Array, pairs: Index, out: Array) -> None:
+    def add_gram(self, A: Numbers, weights: Array, pairs: Index, out: Array) -> None:
         """Add Aᵀ diag(w) A to the elements of a lower triangle."""
-        D, own = self._split(A)
+        D, own = A
         if own.size:
             add_gram(self._starts, own, weights, pairs[self._of_own], out)
         if D.size:
@@ -124,9 +142,9 @@ class Rows:
                 times_transposed(self._starts, self._columns, own, weighted, both)
                 out[pairs[self._across]] += both[self._others].ravel()
 
-    def quadratic_forms(self, A: Array, pairs: Index, S: Array) -> Array:
+    def quadratic_forms(self, A: Numbers, pairs: Index, S: Array) -> Array:
         """a_iᵀ S a_i for each row, with a symmetric S known at the pairs."""
-        D, own = self._split(A)
+        D, own = A
         forms = quadratic_forms(self._starts, own, pairs[self._of_own], S)
         if D.size:
             of_full, across = self._blocks(pairs, S)
@@ -137,10 +155,10 @@ class Rows:
         return forms
 
     def add_weighted_rows(
-        self, A: Array, weights: Array, pairs: Index, S: Array, out: Array
+        self, A: Numbers, weights: Array, pairs: Index, S: Array, out: Array
     ) -> None:
         """Add w_i (A S)_ij for each number A_ij."""
-        D, own = self._split(A)
+        D, own = A
         of_own = np.zeros(own.size)
         if own.size:
             at = pairs[self._of_own]
@@ -154,14 +172,6 @@ class Rows:
                 of_own += rows * np.einsum("kj,kj->k", D[self._row_of], across[self._columns])
             out[self._at_full] += weights[:, None] * product
         out[self._at_own] += of_own
-
-    def _split(self, A: Array) -> tuple[Array, Array]:
-        """D, shape (E, d), and the other numbers."""
-        if not self.full.size:
-            return self._no_column, A
-        if self._is_whole:
-            return A.reshape(self.E, -1), A[:0]
-        return A[self._at_full], A[self._at_own]
 
     def _blocks(self, pairs: Index, S: Array) -> tuple[Array, Array]:
         """S for two full columns, (d, d), and for each element and a full column, (N, d)."""

@@ -39,6 +39,7 @@ from pymc_lgm.gaussian.factors import (
 )
 from pymc_lgm.gaussian.families import Family, FamilyAt
 from pymc_lgm.gaussian.rows import (
+    Numbers,
     Rows,
     add_products,
     add_weighted_rows_of_pairs,
@@ -69,7 +70,7 @@ class Layout:
     ----------
     N, M, E : int
         Elements of x, of z and of eta. x = z, and M = N, if no family has a basis.
-    B : tuple of Rows and ndarray, or None
+    B : tuple of Rows and Numbers, or None
         x = B z: the pattern and the numbers of B.
     starts, columns, A : ndarray of int, and Rows
         The pattern of A B.
@@ -87,7 +88,8 @@ class Layout:
         self.parts = [slice(int(a), int(b)) for a, b in pairwise(ends)]
         self.N, self.M = sum(family.n for family in families), int(ends[-1])
         self.E = starts.size - 1
-        self.B: tuple[Rows, Array] | None = None
+        self.B: tuple[Rows, Numbers] | None = None
+        self._gram: tuple[Array, Array] | None = None
         self._through: csr_array | None = None
         if any(family.basis is not None for family in families):
             starts, columns = self._in_coordinates(starts, columns)
@@ -140,7 +142,8 @@ class Layout:
         B = csr_array(sparse_block_diag(each))
         B.sort_indices()
         at, to = B.indptr.astype(np.intp), B.indices.astype(np.intp)
-        self.B = Rows(at, to, self.M), np.array(B.data)
+        rows_of_B = Rows(at, to, self.M)
+        self.B = rows_of_B, rows_of_B.split(np.array(B.data))
         # A number of A, and a number of B that it multiplies.
         counts = np.diff(at)[columns]
         number = np.repeat(np.arange(columns.size), counts)
@@ -159,6 +162,21 @@ class Layout:
     def numbers_vjp(self, weights: Array) -> Array:
         """Weights of the numbers of A from those of the numbers of A B."""
         return weights if self._through is None else np.asarray(self._through.T @ weights)
+
+    def gram_of(self, A: Array) -> Array:
+        """Aᵀ A on the pattern of P, computed once for the numbers of an A without theta."""
+        if self._gram is None or self._gram[0] is not A:
+            gram = np.zeros(self.pattern.rows.size)
+            self.A.add_gram(self.A.split(A), np.ones(self.E), self.pairs, gram)
+            self._gram = A, gram
+        return self._gram[1]
+
+    def scaled_on_both_sides(self, elements: Array, scale: Array) -> Array:
+        """The elements of diag(s) M diag(s) from those of M on the pattern of P."""
+        s = np.empty(self.M)
+        s[self.pattern.back] = scale
+        result: Array = s[self.pattern.rows] * elements * s[self.pattern.columns]
+        return result
 
     def positions(self, rows: Index, columns: Index) -> Index:
         """The positions of pairs of elements of z among the elements of P; −1 if it is 0 there."""
@@ -228,12 +246,15 @@ class SumAt:
         The numbers of A, row by row, in the order of the columns that `Layout` was made with.
     families : list of FamilyAt
         The priors of the parts of x.
+    scaled : tuple of ndarray, optional
+        The numbers of A', the same array at every theta, and s, shape (N,), if A = A' diag(s).
     """
 
     c: Array
     offset: Array
     A: Array
     families: list[FamilyAt]
+    scaled: tuple[Array, Array] | None = None
 
 
 class SumModel(Protocol):
@@ -263,6 +284,7 @@ class SumPrior(StatePrior):
     def __init__(self, model: SumModel, theta: Array, at: SumAt):
         layout = self.layout = model.layout
         self.model, self.numbers, self.A = model, at, layout.numbers(at.A)
+        self.rows = layout.A.split(self.A)
         pairs = zip(at.families, layout.families, strict=True)
         if all(each.mean is family.zero_mean for each, family in pairs):
             mean = np.zeros(layout.N + layout.E)
@@ -297,7 +319,7 @@ class SumPrior(StatePrior):
         else:
             B, numbers = layout.B
             B.times(numbers, columns, both[: layout.N])
-        layout.A.times(self.A, columns, both[layout.N :])
+        layout.A.times(self.rows, columns, both[layout.N :])
         return out
 
     def expand_transposed(self, g: Array) -> Array:
@@ -305,7 +327,7 @@ class SumPrior(StatePrior):
         layout = self.layout
         out = self.state(g)
         below = np.ascontiguousarray(g[layout.N :]).reshape(layout.E, -1)
-        layout.A.times_transposed(self.A, below, out.reshape(layout.M, -1))
+        layout.A.times_transposed(self.rows, below, out.reshape(layout.M, -1))
         return out
 
     def state(self, z: Array) -> Array:
@@ -335,12 +357,24 @@ class SumPrior(StatePrior):
     def elements_with(self, W: Precision) -> Array:
         """The elements of Q + Aᵀ W A, with the precisions of eta in sites of all of f."""
         layout, elements = self.layout, self.elements.copy()
-        layout.A.add_gram(self.A, diagonal(W)[layout.N :], layout.pairs, elements)
+        weights = diagonal(W)[layout.N :]
+        if not isinstance(W, SiteBlocks) and (gram := self._gram(weights)) is not None:
+            return elements + gram
+        layout.A.add_gram(self.rows, weights, layout.pairs, elements)
         if isinstance(W, SiteBlocks):
             across = W.values.take(layout.at_joined)
             A = layout.starts, layout.columns, self.A
             add_products(*A, layout.joined, across, layout.products, elements)
         return elements
+
+    def _gram(self, weights: Array) -> Array | None:
+        """The elements of Aᵀ W A, if W = w I and Aᵀ A is known but for the scales of columns."""
+        layout, scaled = self.layout, self.numbers.scaled
+        if scaled is None or layout.B is not None or not (weights == weights[0]).all():
+            return None
+        gram = layout.scaled_on_both_sides(layout.gram_of(scaled[0]), scaled[1])
+        result: Array = weights[0] * gram
+        return result
 
     @cached_property
     def scaled_S(self) -> Array:
@@ -453,14 +487,14 @@ class SumPosterior(PrecisionPosterior):
     @cached_property
     def variances(self) -> Array:
         """Σ_ii, from the inverse on the pattern of the factor."""
-        layout, A = self.prior.layout, self.prior.A
+        layout = self.prior.layout
         if layout.B is None:
             of_x = self._sparse.inverse_diagonal
         else:
             B, numbers = layout.B
             pairs = self._sparse.pattern.place[layout.pairs_of_B]
             of_x = B.quadratic_forms(numbers, pairs, self._sparse.inverse)
-        of_eta = layout.A.quadratic_forms(A, layout.pairs_of_L, self._sparse.inverse)
+        of_eta = layout.A.quadratic_forms(self.prior.rows, layout.pairs_of_L, self._sparse.inverse)
         variances = np.concatenate([of_x, of_eta])
         if self._downdate is not None:
             VZ, D = self._downdate
@@ -531,7 +565,7 @@ class SumPosterior(PrecisionPosterior):
         layout, A, W = self.prior.layout, self.prior.A, self.precision
         out, own = np.zeros(A.size), diagonal(W)[layout.N :]
         inverse = self._sparse.inverse
-        layout.A.add_weighted_rows(A, own, layout.pairs_of_L, inverse, out)
+        layout.A.add_weighted_rows(self.prior.rows, own, layout.pairs_of_L, inverse, out)
         if isinstance(W, SiteBlocks):
             across = W.values.take(layout.at_joined)
             add_weighted_rows_of_pairs(

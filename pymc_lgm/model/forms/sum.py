@@ -66,6 +66,7 @@ from pymc_lgm.model.predictor import AffineGraph, Elements
 from pymc_lgm.model.reading import discrete_in
 from pymc_lgm.model.reads import MOST as MOST_READ
 from pymc_lgm.model.reads import Evaluation, joined, reads_of, reads_of_densities, sets_of
+from pymc_lgm.model.scales import scales_of
 from pymc_lgm.model.series import Series
 
 __all__ = ["SumPredictor"]
@@ -224,11 +225,16 @@ class SumPredictor(Form):
         A is found by evaluating the predictor at seeds: at x = 0, which gives c, and at one vector
         of zeros and ones per color. No row of A has two columns of one color, so the value of a row
         at the seed of a color, minus c, is one element of A (Curtis, Powell and Reid 1974). Columns
-        that depend neither on theta nor on other steps are evaluated once, here.
+        that depend neither on theta nor on other steps are evaluated once, here. If A is
+        A' diag(s), with the factors s that `scales_of` finds, this is done for A'.
         """
         setting, N = self._setting, graph.size
-        picked = graph.raw[self._first]
-        move = columns_move(graph.raw, graph.x, graph.parts, [setting.theta, *setting.others])
+        moving = [setting.theta, *setting.others]
+        values = {graph.x: np.zeros(N)} | setting.start
+        scales = scales_of(graph.raw, graph.x, graph.parts, moving, values)
+        raw = graph.raw if scales is None else scales.output
+        picked = raw[self._first]
+        move = columns_move(raw, graph.x, graph.parts, moving)
         moves = np.repeat(move, [part.stop - part.start for part in graph.parts])[self._columns]
 
         def seeded(which: NDArray[np.bool_]) -> tuple[Variable, tuple[Index, Index, Index]]:
@@ -249,6 +255,11 @@ class SumPredictor(Form):
             with np.errstate(invalid="ignore"):  # c may be infinite, which `explain` says
                 self._steady[at] = found[level, row] - found[0, row]
         of_seeds, self._moving = seeded(moves)
+        # The number of the factor of each element of x, and of each number of A; the last is 1.
+        scaled = np.zeros(0, dtype=np.intp) if scales is None else scales.scaled
+        numbers = np.full(N, scaled.size, dtype=np.intp)
+        numbers[scaled] = np.arange(scaled.size)
+        self._factor_of_x, self._factor_of = numbers[self._index], numbers[self._columns]
         # An intrinsic field is in x as it is, and has no mean.
         whole = [
             graph.values[k].ravel() if family.rank == family.n else pt.zeros(family.n)
@@ -260,10 +271,12 @@ class SumPredictor(Form):
             [x for k in self._order for x in self._readers[k].reads]
         )
         graphs = [of_seeds, offset]
-        shared = [v for v in ancestors(graphs) if isinstance(v, SharedVariable)]
-        self._is_fixed = depending(graphs, [setting.theta, *shared]).isdisjoint(graphs)
+        if setting.reading.is_one_vector:  # its mean stays a function of data
+            moving += [v for v in ancestors(graphs) if isinstance(v, SharedVariable)]
+        self._is_fixed = depending(graphs, moving).isdisjoint(graphs)
         self.of_values = [graph.of_values, *of_values]
-        self.theta_graphs = [of_seeds, offset, *setting.place(of_values)]
+        factors = pt.zeros(0) if scales is None else scales.factors
+        self.theta_graphs = [*graphs, factors, *setting.place(of_values)]
 
     @classmethod
     def may_be_cheaper(cls, setting: Setting) -> bool:
@@ -452,8 +465,7 @@ class SumPredictor(Form):
 
     def is_infinite(self, theta: Array, f: Array) -> bool:
         """Whether c or A is not finite at theta; f is NaN there."""
-        rows, offset, *_ = self._numbers(theta)
-        return not (np.isfinite(rows).all() and np.isfinite(offset).all())
+        return not all(np.isfinite(each).all() for each in self._numbers(theta)[:3])
 
     def sum_at(self, theta: Array) -> SumAt | None:
         """c, A and the families."""
@@ -465,9 +477,9 @@ class SumPredictor(Form):
 
     def _made_at(self, theta: Array) -> _Numbers | None:
         """c, A, families and effects at theta; ``None`` if one is not finite or not proper."""
-        rows, offset, *values = self._numbers(theta)
+        rows, offset, factors, *values = self._numbers(theta)
         affine = self._fixed_affine if self._is_fixed else self._affine_of(rows, offset)
-        if affine is None:
+        if affine is None or not np.isfinite(factors).all():
             return None
         families = []
         for _, family in self._families_at(values):
@@ -475,22 +487,45 @@ class SumPredictor(Form):
                 return None
             families.append(family)
         in_x = families[: len(self._in_x)]
-        of_x = SumAt(affine.c, affine.offset, affine.of_x, in_x)
+        factors = np.append(factors, 1.0)
+        A = affine.A if factors.size == 1 else affine.A * factors[self._factor_of]
+        of_x = A if self._own is None else A[self._is_of_x]
+        scaled = (affine.of_x, factors[self._factor_of_x]) if self._is_steady else None
+        at = SumAt(affine.c, affine.offset, of_x, in_x, scaled)
         if self._own is None:
-            return _Numbers(of_x, np.zeros(0), np.zeros(self._first.size))
+            return _Numbers(at, np.zeros(0), np.zeros(self._first.size), affine.A, factors)
         (variances,) = families[-1].values
         sd = np.sqrt(variances)
         d = np.zeros(self._first.size)
-        d[self._rows[~self._is_of_x]] = affine.of_effects
+        d[self._rows[~self._is_of_x]] = A[~self._is_of_x]
         d *= sd[self._own.read]
-        return _Numbers(of_x, sd, d)
+        return _Numbers(at, sd, d, affine.A, factors)
 
     def _affine_of(self, rows: Array, offset: Array) -> _Affine | None:
         """c and A from the predictor at the seeds; ``None`` if a number is not finite."""
         if not (np.isfinite(rows).all() and np.isfinite(offset).all()):
             return None
         A = self._numbers_of_A(rows)
-        return _Affine(rows[0].copy(), offset, A[self._is_of_x], A[~self._is_of_x])
+        of_x = self._steady_of_x if self._is_steady else A[self._is_of_x]
+        return _Affine(rows[0].copy(), offset, A, of_x)
+
+    def _numbers_of_A(self, rows: Array) -> Array:
+        """The numbers of A', from the predictor at the seeds, of which the first row is c."""
+        if self._is_steady:
+            return self._steady
+        at, level, row = self._moving
+        A = self._steady.copy()
+        A[at] = rows[level, row] - rows[0, row]
+        return A
+
+    @property
+    def _is_steady(self) -> bool:
+        """Whether A' is the same at every theta."""
+        return self._moving[0].size == 0
+
+    @cached_property
+    def _steady_of_x(self) -> Array:
+        return self._steady[self._is_of_x]
 
     @cached_property
     def _fixed_affine(self) -> _Affine | None:
@@ -517,19 +552,18 @@ class SumPredictor(Form):
         self, theta: Array, c: Array, offset: Array, A: Array, families: list[list[Array]]
     ) -> Array:
         """Derivatives in theta of weighted c, offset, A and values of families: see `SumModel`."""
+        numbers = self._numbers_at(theta)
+        assert numbers is not None
+        count = numbers.factors.size
+        of_factors = np.bincount(self._factor_of, A * numbers.A, minlength=count)[:-1]
+        A = A * numbers.factors[self._factor_of]
         (at, level, row), E = self._moving, c.size
         levels = 1 + int(level.max(initial=0))
-        rows = np.bincount(level * E + row, A[at], minlength=levels * E).reshape(levels, E)
+        rows = np.zeros((levels, E))
+        rows[level, row] = A[at]  # each number of A' has a place of its own
         rows[0] = c - np.bincount(row, A[at], minlength=E)
         of_values = [each for weights in families for each in weights]
-        return self._gradient(theta, rows, offset, *of_values)
-
-    def _numbers_of_A(self, rows: Array) -> Array:
-        """The elements of A from the predictor at the seeds, of which the first row is c."""
-        at, level, row = self._moving
-        A = self._steady.copy()
-        A[at] = rows[level, row] - rows[0, row]
-        return A
+        return self._gradient(theta, rows, offset, of_factors, *of_values)
 
     def prior_of(self, model: FormModel) -> PriorAt:
         """A sum of families."""
@@ -624,12 +658,16 @@ class SumPredictor(Form):
         """Say what is not finite, or which family has no proper prior."""
         if prior_at(theta) is not None:
             return None
-        rows, offset, *values = self._numbers(theta)
+        rows, offset, factors, *values = self._numbers(theta)
+        what = f"The linear predictor of {self.label!r}"
         if (bad := np.flatnonzero(~np.isfinite(rows).all(axis=0))).size:
             k = bad[self._first[bad].argmin()]
             value = next(v for v in rows[:, k] if not np.isfinite(v))
-            what = f"The linear predictor of {self.label!r}"
             return refusals.not_finite(what, value, int(self._first[k]), where)
+        of_A = np.append(factors, 1.0)[self._factor_of]
+        if (bad := np.flatnonzero(~np.isfinite(of_A))).size:
+            k = bad[self._first[self._rows[bad]].argmin()]
+            return refusals.not_finite(what, of_A[k], int(self._first[self._rows[k]]), where)
         if not np.isfinite(offset).all():
             return f"The mean of {self.label!r} is not finite {where}."
         latent = next(latent for latent, family in self._families_at(values) if family is None)
@@ -672,12 +710,15 @@ class _Own(NamedTuple):
 
 
 class _Affine(NamedTuple):
-    """eta = c + A x + D w with effects w, and what is added to x in f."""
+    """eta = c + A' (s ∘ x) before the factors s, with effects in x, and what is added to x in f.
+
+    ``of_x`` has the numbers of A' without the effects' columns.
+    """
 
     c: Array
     offset: Array
+    A: Array
     of_x: Array
-    of_effects: Array
 
 
 class _Numbers(NamedTuple):
@@ -691,11 +732,15 @@ class _Numbers(NamedTuple):
         Standard deviations of the effects in the model; empty if there are none.
     d : ndarray, shape (E,)
         The same as eta has them, times their coefficients; 0 if an element reads none.
+    A, factors : ndarray
+        The numbers of A', and the different factors s, of which the last is 1: see `scales_of`.
     """
 
     of_x: SumAt
     sd: Array
     d: Array
+    A: Array
+    factors: Array
 
 
 def _reads(elements: Elements) -> tuple[Index, Index]:
