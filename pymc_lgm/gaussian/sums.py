@@ -368,7 +368,7 @@ class SumPrior(StatePrior):
         return elements
 
     def _gram(self, weights: Array) -> Array | None:
-        """The elements of Aᵀ W A, if W = w I and Aᵀ A is known, except for the scales of its columns."""
+        """The elements of Aᵀ W A, if W = w I and A is A' diag(s) with a fixed A'."""
         layout, scaled = self.layout, self.numbers.scaled
         if scaled is None or layout.B is not None or not (weights == weights[0]).all():
             return None
