@@ -113,6 +113,10 @@ class Rows:
             return Numbers(A.reshape(self.E, -1), A[:0])
         return Numbers(A[self._at_full], A[self._at_own])
 
+    def scaled(self, A: Numbers, scale: Array) -> Numbers:
+        """The numbers of A diag(s)."""
+        return Numbers(A.D * scale[self.full], A.own * scale[self._columns])
+
     def times(self, A: Numbers, x: Array, out: Array) -> None:
         """Add A x for x of shape (N, k)."""
         D, own = A

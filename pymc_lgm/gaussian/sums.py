@@ -86,10 +86,11 @@ class Layout:
         self.families, self.sets = families, sets
         ends = np.cumsum([0, *(family.m for family in families)])
         self.parts = [slice(int(a), int(b)) for a, b in pairwise(ends)]
+        self._columns_of_x = columns
         self.N, self.M = sum(family.n for family in families), int(ends[-1])
         self.E = starts.size - 1
         self.B: tuple[Rows, Numbers] | None = None
-        self._gram: tuple[Array, Array] | None = None
+        self._fixed: _FixedRows | None = None
         self._through: csr_array | None = None
         if any(family.basis is not None for family in families):
             starts, columns = self._in_coordinates(starts, columns)
@@ -155,21 +156,20 @@ class Layout:
         inside = np.searchsorted(keys, np.arange(self.E + 1) * self.M)
         return inside.astype(np.intp), (keys % self.M).astype(np.intp)
 
-    def numbers(self, A: Array) -> Array:
-        """The numbers of A B from those of A."""
+    def numbers(self, A: Array, scale: Array | None = None) -> Array:
+        """The numbers of A diag(s) B from those of A."""
+        A = A if scale is None else A * scale[self._columns_of_x]
         return A if self._through is None else np.asarray(self._through @ A)
 
     def numbers_vjp(self, weights: Array) -> Array:
         """Weights of the numbers of A from those of the numbers of A B."""
         return weights if self._through is None else np.asarray(self._through.T @ weights)
 
-    def gram_of(self, A: Array) -> Array:
-        """Aᵀ A on the pattern of P, computed once for the numbers of an A without theta."""
-        if self._gram is None or self._gram[0] is not A:
-            gram = np.zeros(self.pattern.rows.size)
-            self.A.add_gram(self.A.split(A), np.ones(self.E), self.pairs, gram)
-            self._gram = A, gram
-        return self._gram[1]
+    def fixed(self, A: Array) -> _FixedRows:
+        """The results that are computed once for an A that is the same array at every theta."""
+        if self._fixed is None or self._fixed.A is not A:
+            self._fixed = _FixedRows(self, A)
+        return self._fixed
 
     def scaled_on_both_sides(self, elements: Array, scale: Array) -> Array:
         """The elements of diag(s) M diag(s) from those of M on the pattern of P."""
@@ -201,6 +201,21 @@ class Layout:
     def flops(self) -> int:
         """Multiplications of one factorization of P."""
         return int((np.diff(self.pattern.starts).astype(np.float64) ** 2).sum())
+
+
+class _FixedRows:
+    """The numbers of an A that does not depend on theta, and Aᵀ A on the pattern of P."""
+
+    def __init__(self, layout: Layout, A: Array):
+        self._layout, self.A = layout, A
+        self.rows = layout.A.split(A)
+
+    @cached_property
+    def gram(self) -> Array:
+        layout = self._layout
+        gram = np.zeros(layout.pattern.rows.size)
+        layout.A.add_gram(self.rows, np.ones(layout.E), layout.pairs, gram)
+        return gram
 
 
 def _joined(sets: Index | None, N: int) -> tuple[Index, tuple[Index, Index, Index]]:
@@ -243,18 +258,22 @@ class SumAt:
     offset : ndarray, shape (N,)
         Added to x in f: the first elements of f are x + offset.
     A : ndarray
-        The numbers of A, row by row, in the order of the columns that `Layout` was made with.
+        The numbers of A, row by row, in the order of the columns that `Layout` was made with; those
+        of A' if A = A' diag(s).
     families : list of FamilyAt
         The priors of the parts of x.
-    scaled : tuple of ndarray, optional
-        The numbers of A', the same array at every theta, and s, shape (N,), if A = A' diag(s).
+    scale : ndarray, shape (N,), optional
+        s.
+    is_fixed : bool
+        Whether ``A`` is the same array at every theta.
     """
 
     c: Array
     offset: Array
     A: Array
     families: list[FamilyAt]
-    scaled: tuple[Array, Array] | None = None
+    scale: Array | None = None
+    is_fixed: bool = False
 
 
 class SumModel(Protocol):
@@ -283,8 +302,7 @@ class SumPrior(StatePrior):
 
     def __init__(self, model: SumModel, theta: Array, at: SumAt):
         layout = self.layout = model.layout
-        self.model, self.numbers, self.A = model, at, layout.numbers(at.A)
-        self.rows = layout.A.split(self.A)
+        self.model, self.numbers = model, at
         pairs = zip(at.families, layout.families, strict=True)
         if all(each.mean is family.zero_mean for each, family in pairs):
             mean = np.zeros(layout.N + layout.E)
@@ -307,6 +325,20 @@ class SumPrior(StatePrior):
     def has_covariance_of(self, other: Prior) -> bool:
         """Whether both priors share one `SumAt`."""
         return isinstance(other, SumPrior) and self.numbers is other.numbers
+
+    @cached_property
+    def A(self) -> Array:
+        """The numbers of A B, row by row."""
+        return self.layout.numbers(self.numbers.A, self.numbers.scale)
+
+    @cached_property
+    def rows(self) -> Numbers:
+        """The same, split into full columns and others."""
+        layout, at = self.layout, self.numbers
+        if layout.B is not None or not at.is_fixed:
+            return layout.A.split(self.A)
+        rows = layout.fixed(at.A).rows
+        return rows if at.scale is None else layout.A.scaled(rows, at.scale)
 
     def expand(self, x: Array) -> Array:
         """(B z, A B z) for a vector z or columns."""
@@ -368,11 +400,13 @@ class SumPrior(StatePrior):
         return elements
 
     def _gram(self, weights: Array) -> Array | None:
-        """The elements of Aᵀ W A, if W = w I and A is A' diag(s) with a fixed A'."""
-        layout, scaled = self.layout, self.numbers.scaled
-        if scaled is None or layout.B is not None or not (weights == weights[0]).all():
+        """The elements of Aᵀ W A if W = w I and A is fixed, except for scales of its columns."""
+        layout, at = self.layout, self.numbers
+        if layout.B is not None or not at.is_fixed or not (weights == weights[0]).all():
             return None
-        gram = layout.scaled_on_both_sides(layout.gram_of(scaled[0]), scaled[1])
+        gram = layout.fixed(at.A).gram
+        if at.scale is not None:
+            gram = layout.scaled_on_both_sides(gram, at.scale)
         result: Array = weights[0] * gram
         return result
 

@@ -488,16 +488,15 @@ class SumPredictor(Form):
             families.append(family)
         in_x = families[: len(self._in_x)]
         factors = np.append(factors, 1.0)
-        A = affine.A if factors.size == 1 else affine.A * factors[self._factor_of]
-        of_x = A if self._own is None else A[self._is_of_x]
-        scaled = (affine.of_x, factors[self._factor_of_x]) if self._is_steady else None
-        at = SumAt(affine.c, affine.offset, of_x, in_x, scaled)
+        scale = None if factors.size == 1 else factors[self._factor_of_x]
+        at = SumAt(affine.c, affine.offset, affine.of_x, in_x, scale, self._is_steady)
         if self._own is None:
             return _Numbers(at, np.zeros(0), np.zeros(self._first.size), affine.A, factors)
         (variances,) = families[-1].values
         sd = np.sqrt(variances)
+        own = ~self._is_of_x
         d = np.zeros(self._first.size)
-        d[self._rows[~self._is_of_x]] = A[~self._is_of_x]
+        d[self._rows[own]] = affine.A[own] * factors[self._factor_of[own]]
         d *= sd[self._own.read]
         return _Numbers(at, sd, d, affine.A, factors)
 
@@ -506,7 +505,9 @@ class SumPredictor(Form):
         if not (np.isfinite(rows).all() and np.isfinite(offset).all()):
             return None
         A = self._numbers_of_A(rows)
-        of_x = self._steady_of_x if self._is_steady else A[self._is_of_x]
+        of_x = A
+        if self._own is not None:
+            of_x = self._steady_of_x if self._is_steady else A[self._is_of_x]
         return _Affine(rows[0].copy(), offset, A, of_x)
 
     def _numbers_of_A(self, rows: Array) -> Array:
