@@ -68,9 +68,17 @@ LOG_CONCAVE: dict[Any, Parameters] = {
     pm.Laplace: LOCATION + SCALE,
     pm.Logistic: LOCATION,
     pm.Gumbel: LOCATION,
+    pm.Moyal: LOCATION,
+    pm.SkewNormal: ((AFFINE, FREE, FREE),),
+    pm.ExGaussian: ((AFFINE, FREE, FREE),),
+    pm.AsymmetricLaplace: ((FREE, FREE, AFFINE),),
+    pm.TruncatedNormal: ((AFFINE, FREE, FREE, FREE),),
     pm.HalfNormal: SCALE,
     pm.Cauchy: SCALE,
+    pm.HalfCauchy: ((LOG_AFFINE,),),
     pm.StudentT: ((FREE, FREE, LOG_AFFINE),),
+    pm.HalfStudentT: SCALE,
+    pm.Pareto: ((LOG_AFFINE, FREE),),
     pm.Gamma: SCALE,
     pm.InverseGamma: SCALE,
     pm.Weibull: SCALE,
@@ -86,7 +94,8 @@ LOG_CONCAVE: dict[Any, Parameters] = {
 """For each distribution, the kinds of its parameters in PyTensor with which it is log-concave.
 
 Boyd and Vandenberghe (2004, section 3.5) prove it, except for cumulative probabilities, where
-Pratt (1981, JASA 76, 103) does.
+Pratt (1981, JASA 76, 103) does. A normal density is an exponential family in its mean, truncated or
+not: what it is divided by is log-convex in the mean.
 """
 
 CENSORED: dict[Any, Parameters] = {
@@ -110,7 +119,10 @@ Gamma or Weibull variable. For counts, P(Poisson(exp(f)) <= k) = P(log Gamma(k +
 variables with both signs is left out, because its probabilities need not be log-concave.
 """
 
-SHARP = (pm.Laplace, pm.Logistic, pm.Gumbel, pm.Weibull)
+SHARP = (
+    *(pm.Laplace, pm.AsymmetricLaplace, pm.Logistic, pm.Gumbel, pm.Moyal, pm.ExGaussian),
+    *(pm.SkewNormal, pm.Weibull),
+)
 """Distributions whose log density may bend within a small part of a unit of f, and one whose slope
 jumps. A quadrature with a few nodes per unit errs by 0.6 nats for a `pymc.Logistic` with scale 0.1,
 and by 0.1 for a `pymc.Laplace` with scale 0.5."""
