@@ -6,8 +6,8 @@ Models as users of R-INLA, mgcv, brms and dlm write them, on simulated data: tre
 counts and with normal errors, a level beside a coefficient that moves, a panel of autoregressions,
 a map beside an effect of a covariate, areas by time with an interaction, crossed effects,
 correlated slopes, of counts and with normal errors, a volatility with leverage, counts with extra
-zeros that have effects of their own, a mesh seen at points, and a process beside a series, effects
-and coefficients.
+zeros that have effects of their own, daily births by two HSGPs and effects of weekdays, and a
+process beside a series, effects and coefficients.
 
 Printed: the elements of x and of eta, non-zeros of the factor, the largest R-hat and the least bulk
 effective draws of all hyper-parameters and coefficients, seconds to make the step, seconds of
@@ -255,6 +255,25 @@ def extra_zeros(rng: np.random.Generator) -> None:
     psi, mu = pm.math.invlogit(z + v[g]), pm.math.exp(b[0] + b[1] * x + u[g])
     y = rng.binomial(1, share) * rng.poisson(rate)
     pm.ZeroInflatedPoisson("y", psi=psi, mu=mu, observed=y)
+
+
+@model
+def births(rng: np.random.Generator) -> None:
+    """Ten years of days, as the births of PyMC's example gallery: 39 + 20 basis functions."""
+    day = np.arange(3650)
+    x, scale = (day - day.mean()) / day.std(), day.std()
+    weekday = day % 7
+    mean = 0.4 * np.sin(3 * x) + 0.3 * np.cos(2 * np.pi * day / 365.25)
+    y = mean + np.where(weekday > 4, -1.0, 0.3) + 0.3 * rng.standard_normal(day.size)
+    X = pm.Data("x", x)[:, None]
+    slow, length = pm.HalfNormal("slow", 1), pm.LogNormal("length", np.log(700 / scale), 1)
+    trend = pm.gp.HSGP(m=[20], c=1.5, cov_func=slow * pm.gp.cov.ExpQuad(1, ls=length))
+    yearly, width = pm.HalfNormal("yearly", 1), pm.LogNormal("width", np.log(7000 / scale), 1)
+    periodic = pm.gp.cov.Periodic(1, period=365.25 / scale, ls=width)
+    year = pm.gp.HSGPPeriodic(m=20, scale=yearly, cov_func=periodic)
+    effects = pm.Normal("effects", 0, 1, shape=7)
+    eta = trend.prior("trend", X=X) + year.prior("year", X=X) + effects[weekday]
+    pm.Normal("y", eta, pm.HalfNormal("noise", 0.5), observed=y)
 
 
 @model
