@@ -24,7 +24,8 @@ from pymc_lgm.approximations.ep import ep as match_moments
 from pymc_lgm.approximations.gaussian import GaussianApproximation
 from pymc_lgm.approximations.laplace import laplace as find_mode
 from pymc_lgm.drawn import model_of
-from pymc_lgm.linalg import Array
+from pymc_lgm.gaussian.sites import negative_part
+from pymc_lgm.linalg import Array, factorize
 from pymc_lgm.model import LatentGaussianModel
 from pymc_lgm.model.diagnose import refuse_large_sets
 from pymc_lgm.model.points import NaturalScale
@@ -46,6 +47,34 @@ class Approximation(Protocol):
 
     @property
     def log_evidence(self) -> float: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Mode:
+    """Laplace's approximation N(f̂, (K⁻¹ + W)⁻¹) where W is negative in some directions.
+
+    Attributes
+    ----------
+    center, variances : ndarray, shape (n,)
+    log_evidence : float
+    """
+
+    center: Array
+    variances: Array
+    log_evidence: float
+
+    @classmethod
+    def of(cls, q: GaussianApproximation, E: Array) -> Mode | None:
+        """Make it of q, which has W + E Eᵀ instead of W. ``None`` if f̂ is a saddle point.
+
+        With Σ of q, log|Σ⁻¹ − E Eᵀ| = log|Σ⁻¹| + log|I − EᵀΣE|. O(n²) per column of E.
+        """
+        SE = np.column_stack([q.posterior.covariance_times(each) for each in E.T])
+        C = factorize(np.eye(E.shape[1]) - E.T @ SE)
+        if C is None:
+            return None
+        variances = q.posterior.variances + np.sum(C.solve(SE.T) ** 2, axis=0)
+        return cls(q.center, variances, q.log_evidence - 0.5 * C.log_determinant)
 
 
 STEEPEST = 1e-3
@@ -118,7 +147,8 @@ class Evidence:
         Returns
         -------
         float
-            NaN if the mean, the covariance or the likelihood is NaN, or if q(f) was not found.
+            NaN if the mean, the covariance or the likelihood is NaN, if q(f) was not found, or if
+            f̂ is a saddle point, as it can be if the likelihood is not log-concave.
         """
         theta = self._scale.theta_of(point or {})
         with few_threads(self.lgm.form.dense_rows):
@@ -201,7 +231,7 @@ class Evidence:
             point=self._scale.point_of(result.x),
             log_evidence=self._of_data(q, result.x),
             f_mean=q.center,
-            f_variance=q.posterior.variances if isinstance(q, GaussianApproximation) else None,
+            f_variance=_variances(q),
             # At a maximum a line search ends when rounding hides it, which depends on the
             # processor.
             converged=bool(result.success or np.abs(result.jac).max() < STEEPEST),
@@ -222,7 +252,13 @@ class Evidence:
             q = find_mode(*problem, tolerance=1e-16)
             # The last B belongs to an earlier f, but log|B| and the gradient need B at the mode.
             q = q and find_mode(*problem, start=q.center, tolerance=1e-16)
-        return q if q is not None and math.isfinite(q.log_evidence) else None
+        if q is None or not math.isfinite(q.log_evidence):
+            return None
+        if self.approximation == "ep" or self.lgm.is_log_concave:
+            return q
+        # A sampler's q leaves out negative curvature, but Laplace's method has it.
+        E = negative_part(problem[0](q.center)[2])
+        return Mode.of(q, E) if E.shape[1] else q
 
     def _value(self, theta: Array, prior: bool) -> float:
         """log q(y | theta), plus log p(theta) if ``prior``; NaN if there is no q(f)."""
@@ -247,7 +283,8 @@ class Evidence:
         value = q.log_evidence + lgm.log_prior(theta) if prior else self._of_data(q, theta)
         gradient: Array | None
         # The gradient of the prior has that of the observations that depend on theta alone.
-        if self._has_gradient and (prior or not self._beside):
+        has_formula = self._has_gradient and not isinstance(q, Mode)
+        if has_formula and (prior or not self._beside):
             assert isinstance(q, GaussianApproximation)
             gradient = gradient_of_laplace(LikelihoodAt(lgm, theta), q)
             if gradient is not None and prior:
@@ -261,8 +298,15 @@ class Evidence:
         return value, gradient
 
 
+def _variances(q: Approximation) -> Array | None:
+    """Variances of f under q; ``None`` if it does not have them."""
+    if isinstance(q, Mode):
+        return q.variances
+    return q.posterior.variances if isinstance(q, GaussianApproximation) else None
+
+
 def laplace(model: pm.Model | None = None, latent: Any = None) -> Evidence:
-    """Approximate the evidence by Laplace's method: log q(y | theta) = ℓ(f̂) − ½ ẑᵀa − ½ log|B|.
+    """Approximate the evidence by Laplace's method: log q(y) = ℓ(f̂) − ½ ẑᵀa − ½ log|I + KW|.
 
     Parameters
     ----------
@@ -275,7 +319,8 @@ def laplace(model: pm.Model | None = None, latent: Any = None) -> Evidence:
     -------
     Evidence
         Its methods are ``log_evidence``, ``surface`` and ``fit``. An evidence takes 2 to 8 O(n³)
-        operations, and its gradient one more.
+        operations, and its gradient one more, or 2p times as many if the curvature W of the
+        likelihood is negative in some direction.
 
     Raises
     ------

@@ -42,14 +42,28 @@ def replaceable_data(model: pm.Model) -> dict[str, SharedVariable]:
 def prior_draws(
     model: pm.Model, draws: int, rng: np.random.Generator
 ) -> tuple[dict[str, Array], dict[str, Array]]:
-    """Independent draws of the value variables and of the observations."""
-    drawn = pm.draw(
-        [*unconstrained(model, model.free_RVs), *model.observed_RVs], draws=draws, random_seed=rng
-    )
+    """Independent draws of the value variables and of the observations.
+
+    Raises
+    ------
+    ValueError
+        If a transform restricts the support, as ``ordered`` does, since PyMC's draws ignore it.
+    """
+    graphs = [*unconstrained(model, model.free_RVs), *model.observed_RVs]
+    with np.errstate(invalid="ignore"):
+        drawn = pm.draw(graphs, draws=draws, random_seed=rng)
     if draws == 1:  # PyMC omits the axis of draws.
         drawn = [np.asarray(values)[None] for values in drawn]
     names = [model.rvs_to_values[rv].name for rv in model.free_RVs]
     points = dict(zip(names, drawn, strict=False))
+    for rv in model.free_RVs:
+        if np.isnan(points[model.rvs_to_values[rv].name]).any():
+            raise ValueError(
+                f"PyMC draws {rv.name!r} from its prior without regard to its transform, and some "
+                "draws are where the density of the model is 0. So they are not from the model's "
+                "prior. For ordered cutpoints write a first one and positive differences, as in "
+                "pm.math.cumsum(pm.math.concatenate([[first], differences]))."
+            )
     observed = {
         rv.name: values for rv, values in zip(model.observed_RVs, drawn[len(names) :], strict=True)
     }

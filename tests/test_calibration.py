@@ -15,7 +15,7 @@ from pymc.step_methods.compound import BlockedStep
 import pymc_lgm as lgm
 
 from pymc_lgm.calibration import _made, _picked, _Run
-from pymc_lgm.simulated import kept, replace, replaceable_data
+from pymc_lgm.simulated import kept, prior_draws, replace, replaceable_data
 from pymc_lgm.testing import calibrate
 from pymc_lgm.uniformity import envelope, uniformity_pvalue
 
@@ -270,6 +270,14 @@ def test_observations_have_to_be_replaceable():
         pm.Normal("z", observed=both)
     with pytest.raises(ValueError, match="with its own data"):
         replaceable_data(model)
+
+
+def test_draws_that_a_transform_rules_out_are_refused():
+    with pm.Model() as model:
+        pm.Normal("positive", transform=pm.distributions.transforms.log, initval=1.0)
+        pm.Normal("y", observed=pm.Data("data", [0.1]))
+    with pytest.raises(ValueError, match=r"draws 'positive' .* without regard to its transform"):
+        prior_draws(model, 20, np.random.default_rng(1))
 
 
 def test_nuts_alone_is_refused(normal):

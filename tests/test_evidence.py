@@ -21,6 +21,7 @@ import pymc_lgm as lgm
 from pymc_lgm import evidence
 from pymc_lgm.approximations.laplace import evidence_gradient, laplace
 from pymc_lgm.gaussian import DensePrior
+from pymc_lgm.gaussian.sites import negative_part
 from pymc_lgm.linalg import tally
 from pymc_lgm.state import LikelihoodAt
 
@@ -248,6 +249,53 @@ def test_the_gradient_costs_one_inverse(name, operations):
     before = tally.cubic_ops
     evidence_gradient(**given)
     assert tally.cubic_ops - before == operations
+
+
+# Curvature that is negative, which q leaves out
+
+
+def location_and_scale():
+    """Blocks of two f_i, each of which has a negative eigenvalue unless y_i = f_i."""
+    with pm.Model() as model:
+        eta = pm.HalfNormal("eta")
+        f = pm.MvNormal("f", mu=[0.0, 0.0], cov=eta**2 * pt.as_tensor([[1.0, 0.5], [0.5, 1.0]]))
+        h = pm.MvNormal("h", mu=[0.0, 0.0], cov=[[0.3, 0.1], [0.1, 0.3]])
+        pm.Normal("y", f, pm.math.exp(h), observed=[1.5, -0.7])
+    return model
+
+
+@pytest.mark.parametrize("make", [outlier, location_and_scale])
+def test_laplace_has_all_of_the_curvature(make):
+    pymc_model = make()
+    model = lgm.read(pymc_model, compile_kwargs=QUICK, collapse=False)
+    laplaces = evidence.Evidence("laplace", model, pymc_model)
+    theta = np.array([0.2, 0.3, -0.4])[: model.p]
+    q, prior = approximated(model, theta), model.prior(theta)
+    W = model.likelihood_terms(q.center, theta)[2]
+    dense = np.diag(W) if isinstance(W, np.ndarray) else W.times(np.eye(model.n))
+    assert np.linalg.eigvalsh(dense)[0] < -0.01
+    K, z = prior.covariance_times(np.eye(model.n)), q.center - prior.mean
+    at_mode = model.log_likelihood(q.center, theta) - 0.5 * z @ np.linalg.solve(K, z)
+    expected = at_mode - 0.5 * np.linalg.slogdet(np.eye(model.n) + K @ dense)[1]
+    found = laplaces._approximate(theta)
+    # Eigenvalues of q's blocks are a millionth of the largest, or more.
+    assert found.log_evidence == pytest.approx(expected, abs=1e-5)
+    assert q.log_evidence < expected - 0.01
+    sigma = np.linalg.inv(np.linalg.inv(K) + dense)
+    np.testing.assert_allclose(evidence._variances(found), sigma.diagonal(), rtol=1e-5)
+    value, gradient = laplaces._value_and_gradient(theta, prior=False)
+    expected = differences(lambda t: laplaces._value(t, prior=False), theta)
+    np.testing.assert_allclose(gradient, expected, rtol=1e-4, atol=1e-5)
+    assert value == found.log_evidence
+
+
+def test_a_saddle_has_no_evidence():
+    def double_well(f):
+        return float(-((f**2 - 1) ** 2).sum()), -4 * f * (f**2 - 1), 12 * f**2 - 4, -24 * f
+
+    saddle = laplace(double_well, DensePrior(np.zeros(2), np.eye(2)))
+    E = negative_part(double_well(saddle.center)[2])
+    assert evidence.Mode.of(saddle, E) is None
 
 
 def test_a_saddle_has_no_gradient():

@@ -646,7 +646,16 @@ def test_a_wrong_algebra_of_constraints_is_noticed(wrong, monkeypatch, dies):
             "cyclic walk has no locations",
         ),
         (lambda: gmrf.Seasonal.dist(12, shape=9), "9 elements, and the period is 12"),
-        (lambda: gmrf.Seasonal.dist(1, shape=9), "a season has 2 elements or more"),
+        (
+            lambda: gmrf.RandomWalk.dist(
+                1, locations=np.array(["2020-01-01", "2020-03-01"], "datetime64[ns]")
+            ),
+            "locations are dates",
+        ),
+        (lambda: gmrf.Seasonal.dist(1, shape=9), "period is 1: it is a whole number, 2 or more"),
+        (lambda: gmrf.Seasonal.dist(3.5, shape=9), "period is 3.5: it is a whole number"),
+        (lambda: gmrf.Leroux("x", W, sigma=np.ones(len(W))), "sigma has 1 axis"),
+        (lambda: gmrf.Leroux("x", W, rho=np.full(len(W), 0.5)), "rho has 1 axis"),
         (lambda: gmrf.Seasonal.dist(4), "write shape=n"),
         (lambda: gmrf.ICAR.dist(np.triu(W)), r"W is not symmetric"),
         (lambda: gmrf.ICAR.dist(-W), "negative"),

@@ -33,6 +33,7 @@ __all__ = [
     "gathered",
     "is_finite",
     "lerp",
+    "negative_part",
     "nonnegative",
     "rooted",
     "roots",
@@ -227,6 +228,24 @@ def nonnegative(W: Precision, *, singular: bool = False) -> Precision:
         least = 0.0 if singular else max(SINGULAR * np.abs(W.values).max(), TINY)
         return W.at_least(least, np.ones(W.n))
     return np.maximum(W, 0.0)
+
+
+def negative_part(W: Precision) -> Array:
+    """E, shape (n, r), with W + E Eᵀ ≥ 0: a column for each negative W_i, or eigenvalue of a block.
+
+    Eigenvalues that may be rounding errors count as zero.
+    """
+    if not isinstance(W, SiteBlocks):
+        (i,) = np.nonzero(W < 0.0)
+        E = np.zeros((W.size, i.size))
+        E[i, np.arange(i.size)] = np.sqrt(-W[i])
+        return E
+    eigenvalues, vectors = np.linalg.eigh(W.values)
+    largest = np.abs(eigenvalues).max(axis=1, keepdims=True)
+    g, k = np.nonzero(eigenvalues < -SINGULAR * largest)
+    E = np.zeros((W.n + 1, g.size))  # the last row is that of places that are empty
+    E[W.sets[g].T, np.arange(g.size)] = (vectors[g, :, k] * np.sqrt(-eigenvalues[g, k])[:, None]).T
+    return E[:-1]
 
 
 def lerp(W: Precision, V: Precision, share: float) -> Precision:

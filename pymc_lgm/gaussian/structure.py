@@ -202,8 +202,9 @@ class Structure(ByContent):
                [1., 2., 2., 1.],
                [0., 1., 1., 1.]])
         """
-        if period < 2:
-            raise ValueError(f"period is {period}: a season has 2 elements or more.")
+        if period != int(period) or period < 2:
+            raise ValueError(f"period is {period}: it is a whole number, 2 or more.")
+        period = int(period)
         if n < period:
             raise ValueError(
                 f"The series has {n} elements, and the period is {period}: it must not be longer "
@@ -473,6 +474,12 @@ def _gram(D: Any, weights: Array | float = 1.0) -> csc_array:
 
 
 def _as_locations(locations: ArrayLike, n: int) -> Array:
+    if np.asarray(locations).dtype.kind in "mM":
+        raise ValueError(
+            "locations are dates or time spans, and σ is the standard deviation over a distance of "
+            "1: write numbers in a unit of your choice, as (dates - dates[0]) / "
+            'np.timedelta64(1, "D").'
+        )
     t = np.asarray(locations, dtype=np.float64)
     if t.shape != (n,):
         raise ValueError(f"locations has shape {t.shape}, and the walk has {n} elements.")

@@ -631,6 +631,8 @@ def Leroux(
     """
     R = Structure.map(W, scale=scale).R.toarray()
     n = len(R)
+    # A vector would scale columns alone, and τ would not be symmetric.
+    sigma, rho = one_number("sigma", sigma), one_number("rho", rho)
     tau = (rho * R + (1.0 - rho) * np.eye(n)) / sigma**2
     return pm.MvNormal(name, np.zeros(n), tau=tau, dims=dims)
 

@@ -440,7 +440,10 @@ def find_observed(model: pm.Model) -> Variable:
         )
     if not found:
         observed = ", ".join(str(rv.name) for rv in model.observed_RVs) or "nothing"
-        instead = 'with normal noise write y = gp.marginal_likelihood("y", X, y=y, sigma=sigma)'
+        instead = (
+            'for a process write y = gp.marginal_likelihood("y", X, y=y, sigma=sigma), and for '
+            "effects, series and fields lgm.PseudoMarginal(), which integrates them out"
+        )
         if free := [str(rv.name) for rv in model.free_RVs if is_process(rv)]:
             instead = f"lgm.PseudoMarginal() samples theta with {', '.join(free)}"
         raise ValueError(

@@ -443,7 +443,8 @@ def laplace_by_pcg(
 
     See Also
     --------
-    laplace : The same by factorizations.
+    laplace : The same by factorizations. It has negative curvature, too, which is 0 here: then
+        this evidence is the smaller one.
 
     References
     ----------

@@ -228,9 +228,12 @@ class Sweep(LatentGaussianStep):
             if not model.has_gradient:
                 raise ValueError(no_gradient(model, "parameterization='whitened'"))
         if kind.needs_gradient and not (model.has_gradient and model.has_theta_gradient):
+            lacking = "one of them cannot be"
+            if not model.form.has_theta_gradient:
+                lacking = f"the package does not do so for {model.form.algebra}, as in this model"
             raise ValueError(
                 f"move={self.move!r} differentiates mean, covariance, prior and likelihood in "
-                "theta, and one of them cannot be. Write move='slice'."
+                f"theta, and {lacking}. Write move='slice'."
             )
 
 
