@@ -34,6 +34,12 @@ FACTORS = {
     ),
     "one after another": (THETA[0] * (THETA[1] * A + THETA[2] * B), [0, 1, 2, 3, 4, 5]),
     "with zeros before": (THETA[0] * pt.concatenate([[0.0], A]), [0, 1, 2]),
+    "a vector times sums": ((A + B) * THETA[:3], [0, 1, 2, 3, 4, 5]),
+    "columns of a matrix": ((PHI * pt.exp(THETA[:3])) @ A, [0, 1, 2]),
+    "columns of two matrices": (
+        ((PHI[:, :2] * THETA[:2]) @ ((PHI[:2] * THETA[1:]) @ X.reshape((3, 2))).T).ravel(),
+        [0, 1, 2, 3, 4, 5],
+    ),
     "a mean of zero": (THETA[0] * (pt.zeros(3) + A), [0, 1, 2]),
 }
 
@@ -41,7 +47,11 @@ REFUSED = {
     "read without it, too": THETA[0] * A[1:] + A[:2],
     "two numbers": THETA[0] * A + THETA[1] * A,
     "two elements of a vector": A[[0, 0, 1]] * THETA[:3],
-    "a vector times sums": (A + B) * THETA[:3],
+    "a vector times different sums": (A + B[::-1]) * THETA[:3],
+    "rows of a matrix": ((PHI[:3] * THETA[:3, None]) @ X.reshape((3, 2))).ravel(),
+    "rows of a square one": (
+        (PHI[:3] * THETA[:3, None]) @ (A[:, None] * np.arange(1.0, 4.0))
+    ).ravel(),
     "a mean that is not zero": THETA[0] * (A + 1.0),
     "the matrix moves, too": pt.exp(THETA[1] * PHI) @ (THETA[0] * A),
     "a lag": THETA[0] * (A + THETA[1] * B) + B,

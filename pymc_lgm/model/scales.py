@@ -4,14 +4,14 @@ In a non-centered model a latent variable is multiplied by its scale: ``sigma * 
 ``phi @ (z * sqrt_psd)`` of an HSGP. Then A(theta) = A' diag(s(theta)), and A' often does not depend
 on theta: it is computed once, and only s at each theta.
 
-A factor can be left out if it multiplies a linear function of x, without a constant term, and if
-nothing reads those elements of x in another way. A number may multiply any such function. A vector
-may multiply elements of x, each of them always by the same number.
+A factor can be left out if it multiplies linear functions of x, without a constant term, if each
+element of x enters functions with the same number alone, and if nothing reads those elements in
+another way. The columns of a matrix may have the factors, too: ``(phi * sqrt_psd) @ z``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 from pytensor.graph.basic import Apply
 from pytensor.graph.replace import clone_replace
 from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.math import Dot
 
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.columns import columns_move
 from pymc_lgm.model.operations import (
-    PICKING,
     Variable,
     carried,
     core_of,
@@ -35,7 +35,6 @@ from pymc_lgm.model.operations import (
     is_affine,
     moved,
     number_of,
-    sources,
 )
 from pymc_lgm.model.reads import Evaluation, reads_of
 
@@ -157,51 +156,77 @@ def _factors(at: Evaluation, x: Variable, moving: Sequence[Variable]) -> list[_F
     (output,) = at.outputs
     on_x, on_theta = depending([output], [x]), depending([output], moving)
     linear = _linear(output, x, on_x)
-    elements = _elements(at, x, on_theta)
     found = []
     for node in at.nodes:
-        if not isinstance(function_of(node.outputs[0]), ps.Mul):
+        parts = _of_product(node, on_x, on_theta) or _of_dot(at, node, on_x, on_theta)
+        if parts is None or parts[0] not in linear:
             continue
-        of_x = [v for v in node.inputs if v in on_x]
-        factors = [v for v in node.inputs if v in on_theta and v not in on_x]
-        if len(of_x) != 1 or len(factors) != 1 or of_x[0] not in linear:
-            continue
-        (v,), (factor,) = of_x, factors
-        rest = [each for each in node.inputs if each is not factor]
-        shape = at.shape(node.outputs[0])
-        if len(rest) != len(node.inputs) - 1 or shape != np.broadcast_shapes(*map(at.shape, rest)):
-            continue
-        which = _multiplied(at, x, v, factor, shape, elements)
+        v, factor, without = parts
+        which = _multiplied(at, x, v, factor)
         if which is not None:
-            without = rest[0] if len(rest) == 1 else node.op(*rest)
             found.append(_Factor(node, without, factor, *which))
     return found
 
 
-def _multiplied(
+_Parts = tuple[Variable, Variable, Variable] | None
+"""A function of x, its factor, and the result of the operation without the factor."""
+
+
+def _of_product(
+    node: Apply[Any, Any], on_x: Collection[Variable], on_theta: Collection[Variable]
+) -> _Parts:
+    """The parts of an elementwise product."""
+    if not isinstance(function_of(node.outputs[0]), ps.Mul):
+        return None
+    of_x = [v for v in node.inputs if v in on_x]
+    factors = [v for v in node.inputs if v in on_theta and v not in on_x]
+    if len(of_x) != 1 or len(factors) != 1:
+        return None
+    rest = [v for v in node.inputs if v is not factors[0]]
+    return of_x[0], factors[0], rest[0] if len(rest) == 1 else node.op(*rest)
+
+
+def _of_dot(
     at: Evaluation,
-    x: Variable,
-    v: Variable,
-    factor: Variable,
-    shape: tuple[int, ...],
-    elements: Mapping[Variable, Index],
+    node: Apply[Any, Any],
+    on_x: Collection[Variable],
+    on_theta: Collection[Variable],
+) -> _Parts:
+    """The parts of (M ∘ s) V, a product of matrices, where each column of M has its factor s."""
+    if not isinstance(core_of(node.op), Dot):
+        return None
+    left, V = node.inputs
+    if left in on_x or V not in on_x or not isinstance(function_of(left), ps.Mul):
+        return None
+    factors = [v for v in left.owner.inputs if v in on_theta]
+    rest = [v for v in left.owner.inputs if v not in on_theta]
+    if left.ndim != 2 or len(factors) != 1 or len(rest) != 1 or at.shape(factors[0])[0] != 1:
+        return None
+    if at.shape(rest[0]) != at.shape(left):
+        return None
+    factor = factors[0].ravel() if V.ndim == 1 else factors[0].T
+    return V, factor, node.op(rest[0], V)
+
+
+def _multiplied(
+    at: Evaluation, x: Variable, v: Variable, factor: Variable
 ) -> tuple[Index, Index] | None:
     """The elements of x in v, and the element of the factor that multiplies each.
 
-    ``None`` if there are two for one element of x, or if a vector multiplies sums of them.
+    ``None`` if there are two for one element of x, or if the factor has more elements than v.
     """
-    size = int(np.prod(at.shape(factor), dtype=np.intp))
-    if size == 1:
-        (reads,) = reads_of(Evaluation([v], at.inputs), x, most=int(np.size(at.inputs[x])))
-        index = np.unique(reads.pattern.indices).astype(np.intp)
-        return (index, np.zeros_like(index)) if index.size else None
-    if v not in elements:
+    both = Evaluation([v, factor], at.inputs)
+    v, factor = both.outputs
+    shape = both.shape(factor)
+    if np.broadcast_shapes(both.shape(v), shape) != both.shape(v):
         return None
-    numbers = np.arange(size).reshape(at.shape(factor))
-    both = [np.broadcast_to(each, shape).ravel() for each in (elements[v], numbers)]
-    pairs = np.unique(np.stack(both), axis=1)
-    index, of_factor = pairs
-    return (index, of_factor) if index.size == np.unique(index).size > 0 else None
+    (reads, _) = reads_of(both, x, most=int(np.size(at.inputs[x])))
+    numbers = np.arange(int(np.prod(shape, dtype=np.intp))).reshape(shape)
+    of_v = np.broadcast_to(numbers, both.shape(v)).ravel()
+    rows = np.repeat(of_v, np.diff(reads.pattern.indptr))
+    elements, of_factor = np.unique(np.stack([reads.pattern.indices, rows]), axis=1).astype(np.intp)
+    is_one_each = elements.size == np.unique(elements).size > 0
+    return (elements, of_factor) if is_one_each else None
 
 
 def _linear(output: Variable, x: Variable, on_x: Collection[Variable]) -> set[Variable]:
@@ -219,24 +244,6 @@ def _linear(output: Variable, x: Variable, on_x: Collection[Variable]) -> set[Va
         return linear and is_affine(node, dependent) and all(number_of(v) == 0.0 for v in others)
 
     return {v for v, linear in carried([output], {x: True}, rule).items() if linear}
-
-
-def _elements(at: Evaluation, x: Variable, on_theta: Set[Variable]) -> dict[Variable, Index]:
-    """The variables that consist of elements of x: which, in the variable's shape."""
-    known = {x: np.arange(int(np.size(at.inputs[x])))}
-    for node in at.nodes:
-        of_x = [v for v in node.inputs if v in known]
-        others = [v for v in node.inputs if v not in known]
-        if isinstance(node.op, PICKING) and of_x and on_theta.isdisjoint(others):
-            pool = known[node.inputs[0]].ravel()
-            places = sources(node, at.shape, at.value)
-            known |= {v: pool[each] for v, each in zip(node.outputs, places, strict=True)}
-            continue
-        is_sum = isinstance(function_of(node.outputs[0]), ps.Add) and len(of_x) == 1
-        if is_sum and all(number_of(v) == 0.0 for v in others):  # as of a mean
-            shape = at.shape(node.outputs[0])
-            known[node.outputs[0]] = np.broadcast_to(known[of_x[0]], shape)
-    return known
 
 
 def _is_only_reader(
