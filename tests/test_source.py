@@ -14,10 +14,12 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import vectorize_graph
 from pytensor.scalar import basic as ps
+from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import Elemwise
 from scipy.sparse import csc_matrix
 
 from pymc_lgm.compile.graphs.functions import called_once, compiled, in_loops, without_c
+from pymc_lgm.compile.graphs.rewrites import Alone
 from pymc_lgm.compile.graphs.source import SMALL, LoopLinker, Writer, written
 
 x, y = pt.vector("x", shape=(5,)), pt.vector("y")
@@ -27,6 +29,9 @@ k = pt.iscalar("k")
 INPUTS = [x, y, A, B, T, k]
 AT = np.array([0, 3, -1, 2])
 LONG = np.linspace(-1.0, 2.0, 5 * (SMALL // 5 + 1)).reshape(5, -1)
+
+CHOSEN = pt.take_along_axis(A, np.array([[0], [2], [1], [0], [1]]), axis=1)
+"""The probabilities of observed classes, say."""
 
 ELEMENTWISE = {
     "broadcast": x[:, None] * A + 1.0,
@@ -87,8 +92,15 @@ MOVED = {
     "added": pt.inc_subtensor(x[1:], 2.0 * x[:-1]),
     "added at repeated places": pt.inc_subtensor(pt.zeros(5)[np.array([0, 0, -1])], x[:3]),
     "added to elements": pt.inc_subtensor(A[AT, 1], x[:4]),
+    "taken at many rows": vectorize_graph(A[AT, [0, 1, 2, 0]], {A: T}),
+    "rows taken at many rows": vectorize_graph(A[AT], {A: T}),
+    "added at many rows": vectorize_graph(pt.inc_subtensor(A[AT, 1], x[:4]), {A: T}),
+    "chosen at many rows": vectorize_graph(CHOSEN, {A: T}),
+    "slope of chosen at many rows": vectorize_graph(pytensor.grad((CHOSEN**2).sum(), A), {A: T}),
+    "set at many rows": vectorize_graph(pt.set_subtensor(x[AT[:3]], A[0]), {A: T}),
 }
 MIXTURE = pt.logsumexp(pt.stack([x - 1.0, pt.zeros(5)], axis=-1), axis=-1)
+STACK = pt.stack([x, pt.exp(x), pt.zeros(5)], axis=1)
 REDUCED = {
     "sum": A.sum(),
     "of loops": pt.exp(A).sum(axis=1),
@@ -105,6 +117,12 @@ REDUCED = {
     "softmax": pt.special.softmax(A, axis=1) + pt.logsumexp(A, axis=1)[:, None],
     "gradient": pytensor.grad((pt.exp(A) * x[AT[:3]]).sum(), x),
     "mixture": MIXTURE,
+    "mixture with weights": pt.logsumexp(pt.log(pt.stack([x[0] ** 2, 0.5])) + STACK[:, :2], axis=1),
+    "stack": (STACK * [1.0, 2.0, 3.0]).sum(axis=1),
+    "sums of a stack": (STACK + x[:, None]).sum(axis=0),
+    "parts of a stack": (STACK.T[1:] * 2.0)[::-1, ::2] + STACK[:3, 0],
+    "largest of a stack": (STACK + A).max(axis=1) - pt.all(STACK > 0.0, axis=1),
+    "slope of a stack": pytensor.grad((pt.special.softmax(STACK, axis=1)[:, 0] ** 2).sum(), x),
     "slope of a mixture": pytensor.grad(MIXTURE.sum(), x),
     "mixture at many rows": vectorize_graph(MIXTURE, {x: A.T}),
     "cumulated": pt.cumsum(x * 2.0),
@@ -156,6 +174,9 @@ CALLED = {
     "inverse": pt.linalg.inv(S),
     "two results for each": vectorize_graph(pt.linalg.lu_factor(S)[1], {A: T}),
     "log gamma": pt.gammaln(pt.abs(x) + 1.0),
+    "log gamma in a scan": pytensor.scan(
+        lambda v, before: pt.gammaln(pt.abs(before) + 1.0) + v, x, A[0], return_updates=False
+    ),
     "sorted": pt.sort(x)[::-1],
 }
 
@@ -189,6 +210,31 @@ def test_operations_on_many_arrays_are_one_loop():
     value = np.linspace(-1.0, 1.0, 5)
     expected = np.where(value > constants, value * constants, constants).sum(axis=0)
     np.testing.assert_allclose(function(value)[0], expected)
+
+
+def test_components_are_no_axis():
+    """The derivatives of a mixture of two were 49 loops."""
+    slope = pytensor.grad(MIXTURE.sum(), x)
+    curvature = pytensor.grad(slope.sum(), x)
+    _, source = in_python([x], [MIXTURE, slope, pytensor.grad(curvature.sum(), x)])
+    assert source.count("for ") == 1, source
+
+
+def test_a_function_that_is_called_has_a_loop_of_its_own():
+    """Else its neighbors are not vectorized."""
+    graph = pt.exp(x) + pt.gammaln(pt.exp(x) + 1.0) * pt.exp(-x)
+    with without_c():
+        function = compiled([x], [graph], {})
+    ops = [node.op.scalar_op for node in function.maker.fgraph.apply_nodes]
+    assert [str(op.op) for op in ops if isinstance(op, Alone)] == ["gammaln"]
+    assert not any("gammaln" in str(op) for op in ops if not isinstance(op, Alone))
+
+
+@pytest.mark.parametrize("y", [CHOSEN, pytensor.grad((CHOSEN**2).sum(), A)])
+def test_elements_at_many_rows_are_one_operation(y):
+    """PyTensor's linker compiled the operation on each row for three seconds."""
+    function, _ = in_python([T], [vectorize_graph(y, {A: T})])
+    assert not any(isinstance(node.op, Blockwise) for node in function.maker.fgraph.apply_nodes)
 
 
 def at():

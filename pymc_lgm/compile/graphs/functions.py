@@ -37,6 +37,7 @@ from pymc_lgm.compile.graphs.upstream import NumbaLinker
 from pymc_lgm.compile.loops.callbacks import IS_COMPILED
 
 __all__ = [
+    "DISTRIBUTED",
     "ONCE",
     "STABLE",
     "called_once",
@@ -135,6 +136,9 @@ EXACT = (
 
 SHAPES = Mode(linker="py", optimizer="fast_compile")
 """Mode that computes the shape of a random variable from its parameters, without a draw."""
+
+DISTRIBUTED = "local_greedy_distributor"
+"""PyTensor's name of the rewrite that distributes factors over a sum, to save some of them."""
 
 FUSED = "fuse_indexed_into_elemwise"
 """PyTensor's name of the rewrite that joins loops, which `LoopLinker` does itself."""

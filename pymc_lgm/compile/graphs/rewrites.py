@@ -14,17 +14,33 @@ from pytensor.compile.ops import ViewOp
 from pytensor.compile.rewriting import inline_ofg_node
 from pytensor.graph.basic import Constant
 from pytensor.graph.replace import vectorize_graph
-from pytensor.graph.rewriting.basic import MergeOptimizer, NodeRewriter, dfs_rewriter
+from pytensor.graph.rewriting.basic import (
+    MergeOptimizer,
+    NodeRewriter,
+    dfs_rewriter,
+    in2out,
+)
+from pytensor.scalar import basic as ps
+from pytensor.scalar import math
 from pytensor.scalar.basic import UnaryScalarOp, upgrade_to_float
 from pytensor.tensor.basic import AllocDiag, Join, Split
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.rewriting.elemwise import FusionOptimizer
 from pytensor.tensor.shape import Shape_i
+from pytensor.tensor.subtensor import (
+    AdvancedIncSubtensor,
+    AdvancedSubtensor,
+    indices_from_subtensor,
+)
 
-from pymc_lgm.compile.graphs import matrices
+from pymc_lgm.compile.graphs import matrices, stacked
 from pymc_lgm.compile.graphs.smooth import SmoothFunction
-from pymc_lgm.compile.graphs.upstream import numba_njit, register_funcify_and_cache_key
+from pymc_lgm.compile.graphs.upstream import (
+    numba_funcify_ensure_cache,
+    numba_njit,
+    register_funcify_and_cache_key,
+)
 from pymc_lgm.compile.loops import elementary
 
 __all__ = ["FOR_NUMBA", "Elementary"]
@@ -87,6 +103,38 @@ class _Joined(NodeRewriter):
             return pt.split(x, sizes.data.ravel(), axis=axis + count) if is_known else None
         lengths = [_length(node.inputs, k) for k in range(count)]
         return [pt.join(axis + count, *(_full(x, lengths) for x in node.inputs))]
+
+
+class _Picked(NodeRewriter):
+    """Read or change elements for many rows in one operation, if they are the same for all rows.
+
+    PyTensor's linker compiles the operation on each row for three seconds.
+    """
+
+    def tracks(self) -> list[Any]:
+        return [Blockwise]
+
+    def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
+        op = getattr(node.op, "core_op", None)
+        if not isinstance(op, AdvancedSubtensor | AdvancedIncSubtensor):
+            return None
+        count, is_read = node.op.batch_ndim(node), isinstance(op, AdvancedSubtensor)
+        x, *rest = node.inputs
+        y = None if is_read else rest.pop(0)
+        if any(length != 1 for v in rest for length in v.type.shape[:count]):
+            return None
+        own = [stacked.without(v, *range(count)) for v in rest]
+        indices = indices_from_subtensor(own, op.idx_list)
+        arrays = [k for k, each in enumerate(indices) if not isinstance(each, slice)]
+        if arrays != list(range(arrays[0], arrays[-1] + 1)):
+            return None  # NumPy would put the axes of the arrays before those of the rows
+        if y is None:
+            return [x[(slice(None),) * count + tuple(indices)]]
+        lengths = [_length([x, y], axis) for axis in range(count)]
+        part = _full(x, lengths)[(slice(None),) * count + tuple(indices)]
+        if op.ignore_duplicates or y.type.ndim != part.type.ndim:
+            return None
+        return [(pt.set_subtensor if op.set_instead_of_inc else pt.inc_subtensor)(part, y)]
 
 
 def _length(inputs: Sequence[Variable], axis: int) -> Variable:
@@ -241,6 +289,50 @@ class _Elementary(NodeRewriter):
         return [pt.reciprocal(_number(1.0, x.type.ndim) + ELEMENTARY[pt.exp](-x))]
 
 
+CALLED = (math.GammaLn, math.PolyGamma, math.Psi, math.TriGamma)
+"""Operations that call a function, which prevents vectorization of the loop that they are in."""
+
+
+class Alone(ps.ScalarOp):
+    """An operation in a loop of its own, so that the loops of its neighbors are vectorized."""
+
+    def __init__(self, op: ps.ScalarOp) -> None:
+        self.op = op
+        super().__init__(name=f"{op}, alone")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Alone) and self.op == other.op
+
+    def __hash__(self) -> int:
+        return hash((Alone, self.op))
+
+    def output_types(self, types: Any) -> Any:
+        """Return the types of the operation itself."""
+        return self.op.output_types(types)
+
+    def impl(self, *x: Any) -> Any:
+        """Compute the operation itself."""
+        return self.op.impl(*x)
+
+
+@register_funcify_and_cache_key(Alone)
+def _funcify_alone(op: Any, node: Any, **_: Any) -> Any:
+    """Compile the operation itself inside an operation that PyTensor compiles, such as a scan."""
+    scalars = [ps.get_scalar_type(v.type.dtype)() for v in node.inputs]
+    return numba_funcify_ensure_cache(op.op, node=op.op.make_node(*scalars))
+
+
+class _Alone(NodeRewriter):
+    """Mark operations that a loop calls. PyTensor fuses none that has no C code, as these."""
+
+    def tracks(self) -> list[Any]:
+        return [Elemwise]
+
+    def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
+        op = getattr(node.op, "scalar_op", None)
+        return [Elemwise(Alone(op))(*node.inputs)] if isinstance(op, CALLED) else None
+
+
 # The positions are before PyTensor fuses elementwise operations, at 49, since a softmax hides its
 # maximum until then. They are registered one by one, because a sequence of rewrites cannot be
 # pickled, and chains may run in processes of their own.
@@ -260,12 +352,15 @@ FOR_NUMBA = (
     (dfs_rewriter(_Viewed()), 0.5),  # before all others
     (dfs_rewriter(_OnDiagonals()), 48.87),
     (dfs_rewriter(_Joined()), 48.88),
+    (dfs_rewriter(_Picked()), 48.885),
     (dfs_rewriter(_Bounded()), 48.89),
     (dfs_rewriter(_Logarithm()), 48.90),
     (dfs_rewriter(_WrittenOut()), 48.91),
-    (MergeOptimizer(), 48.92),
+    (in2out(stacked.WrittenOut()), 48.92),
+    (MergeOptimizer(), 48.93),
     (dfs_rewriter(matrices.Multiplied()), 48.95),
     (dfs_rewriter(_Elementary()), 48.96),
     (dfs_rewriter(matrices.Diagonals()), 48.97),
+    (dfs_rewriter(_Alone()), 48.975),
     (_Fused(), 48.98),
 )

@@ -60,7 +60,7 @@ from pymc_lgm.compile.graphs.products import (
     products,
     solve_triangular,
 )
-from pymc_lgm.compile.graphs.rewrites import Elementary
+from pymc_lgm.compile.graphs.rewrites import Alone, Elementary
 from pymc_lgm.compile.graphs.upstream import (
     NumbaLinker,
     cache_key_for_constant,
@@ -77,7 +77,7 @@ __all__ = ["LoopLinker", "Writer", "written"]
 Variable = Any
 Index = tuple[str, ...]
 
-VERSION = 21
+VERSION = 22
 """Part of the key of functions on disk: change it with the code that is written."""
 
 SMALL = 32
@@ -510,6 +510,8 @@ class Writer:
     def _scalar(self, loops: _Loops, node: Any, texts: Sequence[str]) -> list[str]:
         """The results of an operation of scalars, as expressions."""
         op = getattr(node.op, "scalar_op", node.op)
+        if isinstance(op, Alone):
+            op, node = op.op, op.op.make_node(*map(_scalar_like, node.inputs))
         if isinstance(op, ps.Composite):
             known = dict(zip(op.fgraph.inputs, texts, strict=True))
             for inner in op.fgraph.toposort():
@@ -1210,8 +1212,11 @@ def _apply_of(op: Any, node: Any) -> Any:
     """The node of an operation of scalars, whose types PyTensor's rules read."""
     if node.op is op:
         return node
-    scalars = [ps.get_scalar_type(v.type.dtype)() for v in node.inputs]
-    return op.make_node(*scalars)
+    return op.make_node(*map(_scalar_like, node.inputs))
+
+
+def _scalar_like(v: Variable) -> Any:
+    return ps.get_scalar_type(v.type.dtype)()
 
 
 def _unreadable(loops: _Loops, index: Index) -> str:
