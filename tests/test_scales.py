@@ -47,7 +47,7 @@ REFUSED = {
     "read without it, too": THETA[0] * A[1:] + A[:2],
     "two numbers": THETA[0] * A + THETA[1] * A,
     "two elements of a vector": A[[0, 0, 1]] * THETA[:3],
-    "a vector times different sums": (A + B[::-1]) * THETA[:3],
+    "a vector times different sums": (A + A[::-1]) * THETA[:3],
     "rows of a matrix": ((PHI[:3] * THETA[:3, None]) @ X.reshape((3, 2))).ravel(),
     "rows of a square one": (
         (PHI[:3] * THETA[:3, None]) @ (A[:, None] * np.arange(1.0, 4.0))
