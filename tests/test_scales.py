@@ -40,6 +40,7 @@ FACTORS = {
         ((PHI[:, :2] * THETA[:2]) @ ((PHI[:2] * THETA[1:]) @ X.reshape((3, 2))).T).ravel(),
         [0, 1, 2, 3, 4, 5],
     ),
+    "a number that has the length of x": (THETA[0] / A.shape[0] * A, [0, 1, 2]),
     "a mean of zero": (THETA[0] * (pt.zeros(3) + A), [0, 1, 2]),
 }
 

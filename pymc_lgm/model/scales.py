@@ -106,7 +106,9 @@ def scales_of(
         inside = np.concatenate([np.zeros(0, dtype=np.intp), *(np.r_[part] for part in steady)])
         kept = [each for each in found if np.isin(each.elements, inside).all()]
         if len(kept) == len(found):
-            return Scales(without, *_total(found))
+            index, factors = _total(found)
+            zero = {x: pt.zeros(x.type.shape)}  # a factor may have the shape of x, as ones_like has
+            return Scales(without, index, clone_replace(factors, zero, rebuild_strict=False))
         found = kept  # parts that still depend on theta have their factors back
     return None
 
