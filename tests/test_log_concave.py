@@ -169,6 +169,8 @@ def test_each_distribution_of_the_table_is_tested() -> None:
 def test_what_is_sharp_is_sharp_where_it_is_censored() -> None:
     assert are_bent_slowly([pm.Censored.dist(pm.Exponential.dist(pt.exp(f)), 0.7, None)], [f])
     assert not are_bent_slowly([pm.Censored.dist(pm.Laplace.dist(f, 0.1), 0.7, None)], [f])
+    assert not are_bent_slowly([pm.Censored.dist(pm.Normal.dist(f, 0.1), 0.7, None)], [f])
+    assert not are_bent_slowly([pm.TruncatedNormal.dist(f, 0.1, lower=0.7)], [f])
 
 
 def test_a_potential_of_f_is_not_declared() -> None:

@@ -498,6 +498,19 @@ def test_derivatives_of_a_simplified_gradient_are_small_and_finite(
     assert all(np.isfinite(value).all() for value in values)
 
 
+def test_derivatives_far_in_a_tail_are_those_of_a_stable_gradient() -> None:
+    """exp overflows at the second observation, and its sigmoid does not."""
+    with pm.Model() as model:
+        s = pm.HalfNormal("s")
+        f = pm.MvNormal("f", np.zeros(2), np.eye(2))
+        pm.Logistic("y", f, s, observed=[-2.0, -8.0])
+    ours = lgm.read(model, compile_kwargs={"mode": STABLE})
+    at, theta = np.array([-1.0, 2.0]), np.log([0.01])
+    _, gradient, W, third = ours.likelihood_terms(at, theta)
+    np.testing.assert_allclose(gradient, [-100.0, -100.0])
+    np.testing.assert_allclose([W, third], 0.0, atol=1e-30)
+
+
 def test_results_are_the_callers_to_overwrite() -> None:
     _, ours = read("constants_of_integer_type")
     theta = np.zeros(1)

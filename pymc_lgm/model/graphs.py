@@ -531,7 +531,7 @@ class Graphs:
     def _gradient(self) -> Variable:
         """∂ℓ/∂f, simplified: its own derivatives are half as large then, and lose fewer digits."""
         (copy,) = clone_replace([self._f_grad(self._log_likelihood)])  # ℓ shares its nodes
-        return simplified(copy)
+        return simplified(copy, is_stabilized=True)
 
     def _hessian_products(self) -> tuple[Variable, Variable, Variable]:
         """Rows v, g and H v."""

@@ -121,11 +121,12 @@ variables with both signs is left out, because its probabilities need not be log
 
 SHARP = (
     *(pm.Laplace, pm.AsymmetricLaplace, pm.Logistic, pm.Gumbel, pm.Moyal, pm.ExGaussian),
-    *(pm.SkewNormal, pm.Weibull),
+    *(pm.SkewNormal, pm.TruncatedNormal, pm.Weibull),
 )
 """Distributions whose log density may bend within a small part of a unit of f, and one whose slope
 jumps. A quadrature with a few nodes per unit errs by 0.6 nats for a `pymc.Logistic` with scale 0.1,
-and by 0.1 for a `pymc.Laplace` with scale 0.5."""
+by 1.2 for a `pymc.TruncatedNormal` with scale 0.1, and by 0.1 for a `pymc.Laplace` with scale 0.5.
+"""
 
 QUADRATIC: dict[Any, Parameters] = dict.fromkeys((pm.Normal, pm.LogNormal, pm.MvNormal), LOCATION)
 """The same for densities whose logarithm is quadratic in f."""
@@ -177,7 +178,7 @@ def are_bent_slowly(terms: Sequence[Variable], frontier: Collection[Variable]) -
     of their parameters is a scale of f.
     """
     reading = _reading(terms, frontier)
-    if any(isinstance(_uncensored(term).owner.op, SHARP_TYPES) for term in reading):
+    if any(_is_sharp(term) for term in reading):
         return False
     between = ancestors(reading, blockers=frontier)
     powers = [v.owner.inputs[0] for v in between if isinstance(function_of(v), ps.Pow)]
@@ -220,10 +221,15 @@ def _unwrapped(term: Variable) -> Variable:
     return term
 
 
-def _uncensored(term: Variable) -> Variable:
-    """The distribution of a term, before it is censored."""
+def _is_sharp(term: Variable) -> bool:
+    """Whether a log density, censored or not, is of `SHARP`, or a normal one that is censored.
+
+    A normal density itself is quadratic, but its probabilities bend within its scale.
+    """
     term = _unwrapped(term)
-    return term.owner.inputs[0] if isinstance(term.owner.op, CensoredRV) else term
+    if not isinstance(term.owner.op, CensoredRV):
+        return isinstance(term.owner.op, SHARP_TYPES)
+    return isinstance(term.owner.inputs[0].owner.op, (*SHARP_TYPES, *KINDS_OF_QUADRATIC))
 
 
 def _is_declared(

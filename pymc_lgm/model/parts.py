@@ -61,12 +61,15 @@ class Covariance:
         return self._setting.compiled([self._setting.theta, *along, *self._inputs], output)
 
 
-def simplified(graph: Variable) -> Variable:
+def simplified(graph: Variable, *, is_stabilized: bool = False) -> Variable:
     """A graph after PyTensor's canonicalization, which removes products of one input, say.
 
-    Derivatives of the simplified graph have fewer operations, and these are rewritten once.
+    Derivatives of the simplified graph have fewer operations, and these are rewritten once. If
+    ``is_stabilized``, it has functions that do not overflow, such as a sigmoid, whose pattern
+    PyTensor may not recognize in the derivatives.
     """
-    (result,) = rewrite_graph([graph], include=("canonicalize",))
+    kinds = ("canonicalize", "stabilize") if is_stabilized else ("canonicalize",)
+    (result,) = rewrite_graph([graph], include=kinds)
     return result
 
 
