@@ -261,14 +261,17 @@ def extra_zeros(rng: np.random.Generator) -> None:
 def births(rng: np.random.Generator) -> None:
     """Ten years of days, as the births of PyMC's example gallery: 39 + 20 basis functions."""
     day = np.arange(3650)
-    x, scale = (day - day.mean()) / day.std(), day.std()
+    scale = day.std()
+    x = (day - day.mean()) / scale
     weekday = day % 7
     mean = 0.4 * np.sin(3 * x) + 0.3 * np.cos(2 * np.pi * day / 365.25)
     y = mean + np.where(weekday > 4, -1.0, 0.3) + 0.3 * rng.standard_normal(day.size)
     X = pm.Data("x", x)[:, None]
-    slow, length = pm.HalfNormal("slow", 1), pm.LogNormal("length", np.log(700 / scale), 1)
+    slow = pm.HalfNormal("slow", 1)
+    length = pm.LogNormal("length", np.log(700 / scale), 1)
     trend = pm.gp.HSGP(m=[20], c=1.5, cov_func=slow * pm.gp.cov.ExpQuad(1, ls=length))
-    yearly, width = pm.HalfNormal("yearly", 1), pm.LogNormal("width", np.log(7000 / scale), 1)
+    yearly = pm.HalfNormal("yearly", 1)
+    width = pm.LogNormal("width", np.log(7000 / scale), 1)
     periodic = pm.gp.cov.Periodic(1, period=365.25 / scale, ls=width)
     year = pm.gp.HSGPPeriodic(m=20, scale=yearly, cov_func=periodic)
     effects = pm.Normal("effects", 0, 1, shape=7)

@@ -127,23 +127,24 @@ class SiteBlocks:
         return int((self.sets >= 0).sum())
 
     @cached_property
-    def _spectrum(self) -> tuple[Array, Array]:
-        """Roots of the eigenvalues of each block, 0 for negative ones, and its eigenvectors."""
+    def spectrum(self) -> tuple[Array, Array]:
+        """Eigenvalues (G, s) and eigenvectors of the blocks."""
         eigenvalues, vectors = np.linalg.eigh(self.values)
-        return np.sqrt(np.maximum(eigenvalues, 0.0)), vectors
+        return eigenvalues, vectors
 
     @cached_property
     def _root(self) -> Array:
         """W^½, which exists also if a block is singular."""
-        roots, vectors = self._spectrum
-        root: Array = (vectors * roots[:, None, :]) @ vectors.swapaxes(1, 2)
+        eigenvalues, vectors = self.spectrum
+        scaled = vectors * np.sqrt(np.maximum(eigenvalues, 0.0))[:, None, :]
+        root: Array = scaled @ vectors.swapaxes(1, 2)
         return root
 
     @cached_property
     def _inverse_root(self) -> Array:
         """W^−½; NaN for a block that is singular, perhaps only by rounding."""
-        roots, vectors = self._spectrum
-        inverse = 1.0 / np.where(roots > 0.0, roots, np.nan)
+        eigenvalues, vectors = self.spectrum
+        inverse = 1.0 / np.sqrt(np.where(eigenvalues > 0.0, eigenvalues, np.nan))
         root: Array = (vectors * inverse[:, None, :]) @ vectors.swapaxes(1, 2)
         return root
 
@@ -240,7 +241,7 @@ def negative_part(W: Precision) -> Array:
         E = np.zeros((W.size, i.size))
         E[i, np.arange(i.size)] = np.sqrt(-W[i])
         return E
-    eigenvalues, vectors = np.linalg.eigh(W.values)
+    eigenvalues, vectors = W.spectrum
     largest = np.abs(eigenvalues).max(axis=1, keepdims=True)
     g, k = np.nonzero(eigenvalues < -SINGULAR * largest)
     E = np.zeros((W.n + 1, g.size))  # the last row is that of places that are empty

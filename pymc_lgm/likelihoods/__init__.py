@@ -40,6 +40,7 @@ To write a likelihood of your own, write an op that draws and a distribution wit
 ...     extended_signature = "[rng],[size],()->[rng],()"
 ...     _print_name = ("LogGaussianExponential", "Exp")
 ...     is_log_concave = True  # in f; otherwise the samplers assume that it is not
+...     bends_slowly = True  # no parameter is a scale of f: see `LikelihoodRV`
 ...
 ...     @classmethod
 ...     def draw(cls, f, *, size, rng):

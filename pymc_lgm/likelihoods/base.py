@@ -92,6 +92,10 @@ class LikelihoodRV(LatentGaussianLikelihood, SymbolicRandomVariable):
     ----------
     is_log_concave : bool
         Whether log p(y | f) is concave in f, its first parameter, for all values of the others.
+    bends_slowly : bool
+        Whether log p(y | f) changes its curvature over one unit of f or more, for all values of the
+        other parameters: none of them is a scale of f. Only then are effects of single observations
+        integrated out by a quadrature, whose nodes miss what happens in between.
     is_quadratic : bool
         Whether log p(y | f) is quadratic in f.
     is_softmax : bool
@@ -100,6 +104,7 @@ class LikelihoodRV(LatentGaussianLikelihood, SymbolicRandomVariable):
     """
 
     is_log_concave: ClassVar[bool] = False
+    bends_slowly: ClassVar[bool] = False
     is_quadratic: ClassVar[bool] = False
     is_softmax: ClassVar[bool] = False
 

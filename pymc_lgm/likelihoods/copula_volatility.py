@@ -25,6 +25,7 @@ class CopulaVolatilityRV(LikelihoodRV):
     extended_signature = "[rng],[size],()->[rng],()"
     _print_name = ("CopulaVolatility", "\\operatorname{CopulaVolatility}")
     is_log_concave = True
+    bends_slowly = True
 
     @override
     @classmethod

@@ -31,6 +31,7 @@ class LogGaussianCoxRV(LikelihoodRV):
     extended_signature = "[rng],[size],(),(),()->[rng],()"
     _print_name = ("LogGaussianCox", "\\operatorname{LogGaussianCox}")
     is_log_concave = True
+    bends_slowly = True
 
     @override
     @classmethod

@@ -20,6 +20,7 @@ class LogisticRV(LikelihoodRV):
     extended_signature = "[rng],[size],()->[rng],()"
     _print_name = ("Logistic", "\\operatorname{Logistic}")
     is_log_concave = True
+    bends_slowly = True
 
     @override
     @classmethod

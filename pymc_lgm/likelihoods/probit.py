@@ -22,6 +22,7 @@ class ProbitRV(LikelihoodRV):
     extended_signature = "[rng],[size],()->[rng],()"
     _print_name = ("Probit", "\\operatorname{Probit}")
     is_log_concave = True
+    bends_slowly = True
 
     @override
     @classmethod

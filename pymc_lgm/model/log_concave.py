@@ -128,6 +128,10 @@ jumps. A quadrature with a few nodes per unit errs by 0.6 nats for a `pymc.Logis
 by 1.2 for a `pymc.TruncatedNormal` with scale 0.1, and by 0.1 for a `pymc.Laplace` with scale 0.5.
 """
 
+UNIT_SCALE = (pm.HalfNormal, pm.Exponential)
+"""Distributions whose logarithm has a fixed spread, and so do probabilities of censored ones. That
+of a Gamma variable shrinks with its shape, and that of a count with the bound."""
+
 QUADRATIC: dict[Any, Parameters] = dict.fromkeys((pm.Normal, pm.LogNormal, pm.MvNormal), LOCATION)
 """The same for densities whose logarithm is quadratic in f."""
 
@@ -147,6 +151,7 @@ def _by_type(table: dict[Any, Parameters]) -> dict[type, Parameters]:
 
 
 SHARP_TYPES = tuple(_by_type(dict.fromkeys(SHARP, ())))
+OF_UNIT_SCALE = tuple(_by_type(dict.fromkeys(UNIT_SCALE, ())))
 KINDS, KINDS_OF_SOFTMAX = _by_type(LOG_CONCAVE), _by_type(OF_SOFTMAX)
 KINDS_OF_QUADRATIC = _by_type(QUADRATIC)
 KINDS_OF_CENSORED = _by_type(CENSORED)
@@ -222,14 +227,17 @@ def _unwrapped(term: Variable) -> Variable:
 
 
 def _is_sharp(term: Variable) -> bool:
-    """Whether a log density, censored or not, is of `SHARP`, or a normal one that is censored.
+    """Whether a log density may bend within a small part of a unit of f.
 
-    A normal density itself is quadratic, but its probabilities bend within its scale.
+    Probabilities of censored observations bend within the scale of a variable, or of its logarithm,
+    although a normal density itself is quadratic.
     """
-    term = _unwrapped(term)
-    if not isinstance(term.owner.op, CensoredRV):
-        return isinstance(term.owner.op, SHARP_TYPES)
-    return isinstance(term.owner.inputs[0].owner.op, (*SHARP_TYPES, *KINDS_OF_QUADRATIC))
+    op = _unwrapped(term).owner.op
+    if isinstance(op, LikelihoodRV):
+        return not op.bends_slowly
+    if isinstance(op, CensoredRV):
+        return not isinstance(_unwrapped(term).owner.inputs[0].owner.op, OF_UNIT_SCALE)
+    return isinstance(op, SHARP_TYPES)
 
 
 def _is_declared(

@@ -96,6 +96,8 @@ def scales_of(
     >>> scales_of(theta * x[:2] + x[1:3], x, parts, [theta], values) is None
     True
     """
+    if not any(columns_move(output, x, parts, moving)):
+        return None
     at = Evaluation([output], values)
     (output,) = at.outputs
     found = [each for each in _factors(at, x, moving) if _is_only_reader(each, output, x, values)]
