@@ -34,6 +34,7 @@ from pymc_lgm.model.conjugate import find_conjugate, laws_of
 from pymc_lgm.model.forms import Form, Setting, forms_of
 from pymc_lgm.model.log_concave import are_log_concave, are_quadratic, are_softmaxes
 from pymc_lgm.model.missing import Missing
+from pymc_lgm.model.normal_tails import with_log_ndtr
 from pymc_lgm.model.operations import INDEXING, SETTING, Variable, depending
 from pymc_lgm.model.parts import simplified
 from pymc_lgm.model.reading import Reading
@@ -125,7 +126,8 @@ def _log_densities(
     """
     partial = [rv for rv in reading.missing if isinstance(rv.owner.op, PartialObservedRV)]
     terms = [*reading.terms, *partial]
-    copies = clone_replace(list(terms), dict(cuts), rebuild_strict=False)
+    # Before PyMC rewrites them: parameters may be logarithms of normal probabilities, too.
+    copies = with_log_ndtr(clone_replace(list(terms), dict(cuts), rebuild_strict=False))
     copy_of = dict(zip(terms, copies, strict=True))
     rvs = [rv for rv in terms if rv in model.rvs_to_values]
     values = {copy_of[rv]: model.rvs_to_values[rv] for rv in rvs}
@@ -144,7 +146,7 @@ def _log_densities(
         ),
         strict=True,
     )
-    return [densities[term] for term in reading.terms]
+    return with_log_ndtr([densities[term] for term in reading.terms])
 
 
 def _refuse_draws(densities: Mapping[str, Variable]) -> None:

@@ -11,7 +11,7 @@ predictor as a graph, and `Predictor` is the map with c and A for a dense prior 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -42,6 +42,7 @@ from pymc_lgm.model.refutations import (
     refuse_what_is_not_affine,
     thetas_near,
 )
+from pymc_lgm.model.scales import Scales, scales_of
 
 __all__ = [
     "AffineGraph",
@@ -225,10 +226,12 @@ class Block(NamedTuple):
         Its elements of x.
     shape : tuple of int
     structure : str
-        The kind of its columns of A: "identity", "index" (each row has at most one 1, and zeros),
-        "constant" or "dense in theta".
+        The kind of these columns of A, without their factors: "identity", "index" (each row has at
+        most one 1, and zeros), "constant" or "dense in theta".
     columns : ndarray, shape (E, N_b), or None
-        Its columns of A, if they do not depend on theta.
+        Its columns of A, without their factors, if they do not depend on theta.
+    factors : variable, shape (N_b,), or None
+        What multiplies these columns in A, if this depends on theta.
     """
 
     latent: Latent
@@ -236,10 +239,24 @@ class Block(NamedTuple):
     shape: tuple[int, ...]
     structure: str
     columns: Array | None
+    factors: Variable | None
+
+    @property
+    def moves(self) -> bool:
+        """Whether its columns of A depend on theta."""
+        return self.columns is None or self.factors is not None
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether its columns of A are those of the identity."""
+        return self.structure == "identity" and not self.moves
 
 
 class Predictor:
     """The map f = c(theta) + A(theta) x of x ~ N(0, Q⁻¹), in blocks, as graphs and as arrays.
+
+    If A is A' diag(s), with the factors s(theta) that `scales_of` finds and a constant A', each
+    theta needs s alone.
 
     Parameters
     ----------
@@ -268,15 +285,25 @@ class Predictor:
 
     def __init__(self, setting: Setting, graph: AffineGraph):
         self._setting, self.graph = setting, graph
-        c, A = self._look()
+        moving = [setting.theta, *setting.others]
+        values = {graph.x: np.zeros(graph.size)} | setting.start
+        scales = scales_of(graph.raw, graph.x, graph.parts, moving, values)
+        raw = graph.raw if scales is None else scales.output
+        move = columns_move(raw, graph.x, graph.parts, moving)
+        c, without_factors, A = self._look(scales, is_steady=not any(move))
         self.elements = graph.elements(1)
         first = self.first = self.elements.first
         self.size = first.size
+        columns = without_factors[0][first]
         A = [each[first] for each in A]
-        moving = [setting.theta, *setting.others]
-        move = columns_move(graph.raw, graph.x, graph.parts, moving)
         self.blocks = [
-            Block(latent, part, shape, *structure_of(A[0][:, part], moves))
+            Block(
+                latent,
+                part,
+                shape,
+                *structure_of(columns[:, part], moves),
+                None if scales is None else scales.of(part),
+            )
             for latent, part, shape, moves in zip(
                 setting.reading.latents, graph.parts, setting.shapes, move, strict=True
             )
@@ -288,21 +315,23 @@ class Predictor:
                 "zero. Leave it out, or name another latent variable: latent=[...]."
             )
         # If f contains a process unchanged, its range is everything: no need to look at n columns.
-        whole = any(block.structure == "identity" for block in self.blocks)
+        whole = any(block.is_identity for block in self.blocks)
         lost = [
             repr(str(block.latent.rv.name))
             for block in self.blocks
             if A[1][:, block.part].any() and not A[0][:, block.part].any()
         ]
+        if not any(move) and np.array_equal(A[0].any(axis=0), columns.any(axis=0)):
+            A = A[:1]  # factors other than 0 leave the range as it is
         self.basis = None if whole else basis_of_range(A, setting.label, lost)
         if not whole:
             self._refuse_jumps(jump_in(graph.raw, graph.x, graph.parts, moving), A)
-        is_whole = np.array_equal(first, np.arange(c[0].size))
+        is_whole = np.array_equal(first, np.arange(c.size))
         self.predictor = graph.raw if is_whole else graph.raw[first]
         self.mean = clone_replace(self.predictor, {graph.x: pt.zeros(graph.size)})
         self.covs = self._covariances()
         self.cov = self._total()
-        self.order = order_of([block.columns for block in self.blocks])
+        self.order = order_of([None if block.moves else block.columns for block in self.blocks])
 
     def _refuse_jumps(self, jumps: Sequence[Any], A: Sequence[Array]) -> None:
         """Raise if the range of A may differ beyond a threshold that no evaluated theta crossed."""
@@ -347,7 +376,7 @@ class Predictor:
         if len(dense) != 1 or not 0 < beside <= FEW * self.size:
             return None
         block = self.blocks[dense[0]]
-        read_as_it_is = block.structure == "identity" and not block.latent.is_whitened
+        read_as_it_is = block.is_identity and not block.latent.is_whitened
         return dense[0] if read_as_it_is and self.basis is None else None
 
     def describe(self) -> list[str]:
@@ -357,11 +386,16 @@ class Predictor:
             kind = "dense" if block.latent.variances is None else "independent"
             kind += ", whitened in the model" if block.latent.is_whitened else ""
             shape = " × ".join(map(str, block.shape)) or "1"
-            lines.append(f"{block.latent.rv.name} ({shape}): {kind}; A {block.structure}")
+            structure = block.structure
+            if block.factors is not None:
+                structure += ", with factors in theta"
+            lines.append(f"{block.latent.rv.name} ({shape}): {kind}; A {structure}")
         return lines
 
-    def _look(self) -> tuple[list[Array], list[Array]]:
-        """Evaluate c and A at three theta.
+    def _look(
+        self, scales: Scales | None, *, is_steady: bool
+    ) -> tuple[Array, list[Array], list[Array]]:
+        """Evaluate c at the start, and A without and with its factors at three theta.
 
         Raises
         ------
@@ -373,21 +407,38 @@ class Predictor:
         others = [v for v in setting.others if v in uses]
         N = graph.size
         rows = pt.matrix("rows", shape=(None, N))
-        many = called_once([rows, setting.theta], vectorize_graph(graph.raw, {graph.x: rows}))
+
+        def at_rows(v: Variable) -> Callable[..., Any]:
+            return called_once([rows, setting.theta], vectorize_graph(v, {graph.x: rows}))
+
+        predictor = without_factors = at_rows(graph.raw)
+        factors = None
+        if scales is not None:
+            without_factors = at_rows(scales.output)
+            factors = called_once([setting.theta], scales.of(slice(0, N)))
         two = rng.standard_normal((2, N))
-        points = np.vstack([np.zeros(N), np.eye(N), two])
-        c, A = [], []
+        points = np.vstack([np.zeros(N), two])
+        c, steady, whole = list[Array](), list[Array](), list[Array]()
         for k, theta in enumerate(thetas_near(setting.at, 2, rng)):
             with moved_a_little(others if k else [], rng):
-                out = np.asarray(many(points, theta), dtype=np.float64)
-            if not np.isfinite(out).all():
-                row, bad = np.argwhere(~np.isfinite(out))[0].tolist()
-                what = f"The linear predictor of {setting.label!r}"
-                raise ValueError(refusals.not_finite(what, out[row, bad], bad))
+                out = self._finite(predictor(points, theta))
+                if not steady or not is_steady:
+                    A = self._finite(without_factors(np.eye(N), theta)) - out[0]
+                    steady.append(_without_rounding(A.T, out[0][:, None]))
+                s = 1.0 if factors is None else np.asarray(factors(theta))
             c.append(out[0])
-            A.append(_without_rounding((out[1:-2] - out[0]).T, c[-1][:, None]))
-            refuse_what_is_not_affine(out[-2:], c[-1], A[-1], two)
-        return c, A
+            whole.append(steady[-1] * s)
+            refuse_what_is_not_affine(out[1:], out[0], whole[-1], two)
+        return c[0], steady, whole
+
+    def _finite(self, rows: Any) -> Array:
+        """Values of the predictor at rows x, if they are finite."""
+        rows = np.asarray(rows, dtype=np.float64)
+        if not np.isfinite(rows).all():
+            row, bad = np.argwhere(~np.isfinite(rows))[0].tolist()
+            what = f"The linear predictor of {self._setting.label!r}"
+            raise ValueError(refusals.not_finite(what, rows[row, bad], bad))
+        return rows
 
     def _covariances(self) -> list[Variable]:
         """The covariance of each block of x: a matrix, or a vector of variances."""
@@ -399,7 +450,7 @@ class Predictor:
             else:
                 graphs.append(pt.broadcast_to(latent.variances, block.shape).ravel())
         graphs = self._setting.model.replace_rvs_by_values(graphs)
-        moving = any(block.columns is None for block in self.blocks)
+        moving = any(block.moves for block in self.blocks)
         self.cov_of_values = [*graphs, *([self.graph.of_values] if moving else [])]
         return self._setting.place(graphs)
 
@@ -415,10 +466,12 @@ class Predictor:
     @property
     def is_identity(self) -> bool:
         """Whether A is the identity."""
-        return len(self.blocks) == 1 and self.blocks[0].structure == "identity"
+        return len(self.blocks) == 1 and self.blocks[0].is_identity
 
     def _of_block(self, block: Block, K: Variable) -> Variable:
         independent = block.latent.variances is not None
+        if (s := block.factors) is not None:
+            K = K * s**2 if independent else s[:, None] * K * s
         if self.basis is None and block.structure in ("identity", "index"):
             assert block.columns is not None
             rows, read = block.columns.argmax(axis=1), block.columns.any(axis=1)
@@ -428,13 +481,19 @@ class Predictor:
             if block.structure == "identity":
                 return K
             return K[rows][:, rows] if read.all() else both * K[rows][:, rows]
-        columns = self.columns(block)
-        if self.basis is not None:
+        columns = self._without_factors(block)
+        if self.basis is not None and block.columns is not None:
+            columns = pt.constant(self.basis.T @ block.columns)
+        elif self.basis is not None:
             columns = pt.dot(self.basis.T, columns)
         return pt.dot(columns * K, columns.T) if independent else columns @ K @ columns.T
 
     def columns(self, block: Block) -> Variable:
         """A_b: a constant, or a graph of theta."""
+        columns = self._without_factors(block)
+        return columns if block.factors is None else columns * block.factors
+
+    def _without_factors(self, block: Block) -> Variable:
         if block.columns is not None:
             return pt.constant(block.columns)
         units = pt.constant(np.eye(self.graph.size)[block.part])

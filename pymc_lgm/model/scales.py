@@ -12,6 +12,8 @@ another way. The columns of a matrix may have the factors, too: ``(phi * sqrt_ps
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import reduce
+from operator import mul
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -59,6 +61,14 @@ class Scales(NamedTuple):
     output: Variable
     scaled: Index
     factors: Variable
+
+    def of(self, part: slice) -> Variable | None:
+        """s of a part of x; ``None`` if it has no factor."""
+        inside = (self.scaled >= part.start) & (self.scaled < part.stop)
+        if not inside.any():
+            return None
+        at, size = self.scaled[inside] - part.start, part.stop - part.start
+        return _spread(self.factors[np.flatnonzero(inside)], at, size)
 
 
 def scales_of(
@@ -148,11 +158,20 @@ def _without(output: Variable, found: Sequence[_Factor]) -> Variable:
 def _total(found: Sequence[_Factor]) -> tuple[Index, Variable]:
     """The elements of x that have a factor, and the product of the factors of each."""
     index = np.unique(np.concatenate([each.elements for each in found]))
-    factors = pt.ones(index.size)
-    for each in found:
-        one = pt.ones(index.size)[np.searchsorted(index, each.elements)]
-        factors = factors * one.set(each.factor.ravel()[each.of_factor].astype("float64"))
-    return index, factors
+    of_each = [
+        _spread(
+            each.factor.ravel()[each.of_factor].astype("float64"),
+            np.searchsorted(index, each.elements),
+            index.size,
+        )
+        for each in found
+    ]
+    return index, reduce(mul, of_each)
+
+
+def _spread(factors: Variable, at: Index, size: int) -> Variable:
+    """A vector with these factors, in ascending order of their places, and ones elsewhere."""
+    return factors if at.size == size else pt.ones(size)[at].set(factors)
 
 
 def _factors(at: Evaluation, x: Variable, moving: Sequence[Variable]) -> list[_Factor]:

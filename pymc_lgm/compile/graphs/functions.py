@@ -30,6 +30,7 @@ from pytensor.scalar import Clip, Composite, ScalarOp
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.math import Dot, Sum
 from pytensor.tensor.rewriting.basic import constant_folding
+from pytensor.tensor.rewriting.math import local_batched_matmul_to_core_matmul
 
 from pymc_lgm.compile.graphs.rewrites import FOR_NUMBA
 from pymc_lgm.compile.graphs.source import LoopLinker
@@ -88,6 +89,20 @@ class _ConstantFolding(NodeRewriter):
         return constant_folding.transform(fgraph, node)
 
 
+class _ProductsAtOnce(NodeRewriter):
+    """The products M v of one matrix and many vectors as one product of matrices.
+
+    It is PyTensor's own rewriter, too. A product with a matrix of 3000 × 1024 at 1024 vectors took
+    8 s, since each product alone waits for the memory, and takes 0.3 s.
+    """
+
+    def tracks(self) -> list[Any]:
+        return local_batched_matmul_to_core_matmul.tracks()
+
+    def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
+        return local_batched_matmul_to_core_matmul.transform(fgraph, node)
+
+
 class _SumOfOneNumber(NodeRewriter):
     """Remove a sum along an axis of a scalar, as `pymc.CAR` makes it of a scalar tau."""
 
@@ -105,7 +120,10 @@ _ELEMENTWISE = dfs_rewriter(_Elementwise()), 48.9
 ONCE = Mode(linker="py", optimizer=RewriteDatabaseQuery(include=["merge"]))
 # Registered one by one, since a sequence of rewrites cannot be pickled.
 ONCE = ONCE.register(
-    (dfs_rewriter(_SumOfOneNumber()), 1.1), (in2out(_ConstantFolding()), 1.2), _ELEMENTWISE
+    (dfs_rewriter(_SumOfOneNumber()), 1.1),
+    (dfs_rewriter(_ProductsAtOnce()), 1.15),
+    (in2out(_ConstantFolding()), 1.2),
+    _ELEMENTWISE,
 )
 """Mode of functions that are called a few times, for which compilation would take longer."""
 
