@@ -15,13 +15,12 @@ from typing import Any
 import pytensor.tensor as pt
 
 from pytensor.graph.basic import Constant
-from pytensor.graph.rewriting.basic import NodeRewriter
 from pytensor.scalar import basic as ps
 from pytensor.tensor.basic import Join, MakeVector, Split
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.subtensor import Subtensor, indices_from_subtensor
 
-__all__ = ["WrittenOut", "without"]
+__all__ = ["OPERATIONS", "without", "written_out"]
 
 Variable = Any
 
@@ -39,32 +38,27 @@ STEPS = {
 """Operations of two arrays, by the operation of a reduction."""
 
 
-class WrittenOut(NodeRewriter):
-    """Replace operations of stacked arrays by an operation of each array."""
+OPERATIONS = (Elemwise, CAReduce, DimShuffle, Subtensor, Split)
+"""Operations that `written_out` rewrites."""
 
-    def tracks(self) -> list[Any]:
-        """Return the operations that this rewrites."""
-        return [Elemwise, CAReduce, DimShuffle, Subtensor, Split]
 
-    def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
-        """Return the results of the new operations, or ``None``."""
-        op = node.op
-        if not isinstance(op, Elemwise | CAReduce | DimShuffle | Subtensor | Split):
-            return None
-        narrowed = _narrowed(node)
-        if narrowed is not None:
-            return narrowed
-        found = next(filter(None, map(_stacked, node.inputs)), None)
-        if found is None:
-            return None
-        axis, arrays = found
-        if isinstance(op, Elemwise):
-            return _elementwise(node, axis, len(arrays))
-        if isinstance(op, CAReduce):
-            return _reduced(node, axis, arrays)
-        if isinstance(op, DimShuffle):
-            return _shuffled(op, axis, arrays)
-        return _split(node, axis, arrays) if isinstance(op, Split) else _part(node, axis, arrays)
+def written_out(fgraph: Any, node: Any) -> Any:
+    """Replace an operation of stacked arrays by an operation of each array."""
+    op = node.op
+    narrowed = _narrowed(node)
+    if narrowed is not None:
+        return narrowed
+    found = next(filter(None, map(_stacked, node.inputs)), None)
+    if found is None:
+        return None
+    axis, arrays = found
+    if isinstance(op, Elemwise):
+        return _elementwise(node, axis, len(arrays))
+    if isinstance(op, CAReduce):
+        return _reduced(node, axis, arrays)
+    if isinstance(op, DimShuffle):
+        return _shuffled(op, axis, arrays)
+    return _split(node, axis, arrays) if isinstance(op, Split) else _part(node, axis, arrays)
 
 
 def _stacked(v: Variable) -> tuple[int, list[Variable]] | None:
