@@ -45,10 +45,16 @@ class Scheme(NamedTuple):
     antithetic : bool
         Draw pairs f̂ ± δ if N is even. The second of a pair needs no solve, and cancels errors that
         are odd in δ.
+    defensive : float
+        Share of draws from the prior: ε of `Proposal`.
+    transported : bool
+        Whether a transport map corrects the skewness of q, instead of a copula.
     """
 
     n_importance: int
     antithetic: bool = True
+    defensive: float = 0.0
+    transported: bool = False
 
     @property
     def roots(self) -> int:
@@ -84,7 +90,6 @@ class Proposal:
         q: GaussianApproximation,
         likelihood: SiteLikelihood,
         defensive: float = 0.0,
-        *,
         transported: bool = False,
     ) -> Proposal:
         """Correct q by the copula of its margins, if it has margins: 37 likelihood evaluations.

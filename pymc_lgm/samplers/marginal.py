@@ -229,8 +229,7 @@ class Marginal:
         state, tuning, stats = self._move_theta(rng, target, tuning, tune)
         q = state.at.approximation(search)
         if q is not None and draws_f:
-            proposal = Proposal(q, None, self.defensive)
-            state = draw_latent(rng, state, proposal, Scheme(N, self.antithetic))
+            state = draw_latent(rng, state, Proposal(q, None, self.defensive), self._scheme(N))
         return state, tuning, stats | estimated(state, q) | {"n_importance": N}
 
     def _learn(
@@ -283,9 +282,12 @@ class Marginal:
         """Difference of two log estimates that the exact chain would compute here; NaN if no q."""
         if q is None:
             return math.nan
-        scheme = Scheme(self.n_importance or DRAWS_MEASURED, self.antithetic)
-        proposal = Proposal.of(q, state.at.likelihood, self.defensive, transported=self.transported)
+        scheme = self._scheme(self.n_importance or DRAWS_MEASURED)
+        proposal = Proposal.of(q, state.at.likelihood, scheme.defensive, scheme.transported)
         return noise_of_ratio(rng, state.at, proposal, scheme)
+
+    def _scheme(self, N: int) -> Scheme:
+        return Scheme(N, self.antithetic, self.defensive, self.transported)
 
     # Moves
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from pymc_lgm.approximations.gaussian import GaussianApproximation
-from pymc_lgm.approximations.importance import Scheme
 from pymc_lgm.approximations.recall import LineSearch
 from pymc_lgm.moves.element import Stats
 from pymc_lgm.moves.theta.emulated import rounds_of
@@ -90,10 +89,10 @@ class PseudoMarginal(Marginal):
         Exploration draws f from q without a copula or a transport map. Such an f may have a far
         higher weight than any draw of the exact phase, which would reject almost all proposals.
         """
-        proposal = proposal_at(state.at, self._search(tuning), self.defensive, self.transported)
+        scheme = self._scheme(tuning.noise.n_importance)
+        proposal = proposal_at(state.at, self._search(tuning), scheme)
         if proposal is None:
             return state
-        scheme = Scheme(tuning.noise.n_importance, self.antithetic)
         return draw_latent(rng, state, proposal, scheme)
 
     def _sample(
@@ -117,10 +116,8 @@ class PseudoMarginal(Marginal):
             rng,
             state,
             search=search,
-            scheme=Scheme(N, self.antithetic),
-            defensive=self.defensive,
+            scheme=self._scheme(N),
             correlation=0.0 if quiet else self.correlation,
-            transported=self.transported,
             # In a model without theta nothing but redrawing the sample moves f.
             keep=quiet and state.theta.size > 0 and rng.uniform() >= REFRESHED,
             evidence=self._evidence(tuning),
