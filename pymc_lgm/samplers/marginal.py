@@ -250,7 +250,7 @@ class Marginal:
         if sites.thetas and (schedule.is_renewal or full):
             sites = sites.renewed()
             noise = noise if schedule.is_explored else noise.restarted()
-        if self._asks_for_noise and schedule.explored % NOISE_PERIOD == 0:
+        if self._measures_noise and schedule.explored % NOISE_PERIOD == 0:
             noise = noise.update(self._noise(rng, state, self._q_to_measure(state, tuning, q)))
         return tuning._replace(schedule=schedule, sites=sites, noise=noise)
 
@@ -267,7 +267,8 @@ class Marginal:
         return sites.update(state.theta, found, margins, q.center - q.mean)
 
     @property
-    def _asks_for_noise(self) -> bool:
+    def _measures_noise(self) -> bool:
+        """Whether tuning needs to know the noise of estimates."""
         return self.n_importance is None
 
     def _q_to_measure(
@@ -287,6 +288,7 @@ class Marginal:
         return noise_of_ratio(rng, state.at, proposal, scheme)
 
     def _scheme(self, N: int) -> Scheme:
+        """Options of an estimate with N importance draws."""
         return Scheme(N, self.antithetic, self.defensive, self.transported)
 
     # Moves
