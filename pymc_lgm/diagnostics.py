@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from pymc_lgm.drawn import trace_of
+from pymc_lgm.drawn import group_of, trace_of
 
 __all__ = ["efficiency"]
 
@@ -102,7 +102,7 @@ def efficiency(
     with np.errstate(divide="ignore", invalid="ignore"):  # 0/0 if nothing moved
         r_hat = az.rhat(used)
 
-    stats = tree["sample_stats"].to_dataset() if "sample_stats" in tree.children else xr.Dataset()
+    stats = group_of(tree, "sample_stats")
     ops = _per_draw(stats, "cubic_ops").sum(axis=-1)
     seconds = _seconds(posterior.attrs)
     table = pd.DataFrame(index=list(rows))

@@ -13,6 +13,7 @@ import xarray as xr
 
 from pymc_lgm._report.healthy import LATENT_TRAJECTORY
 from pymc_lgm.diagnostics import _per_draw, _rows, _seconds, _with_posterior, written
+from pymc_lgm.drawn import group_of
 
 __all__ = ["Numbers", "element", "numbers"]
 
@@ -141,9 +142,7 @@ def numbers(idata: Any, groups: Mapping[str, str | Sequence[str]] | None) -> Num
 
 def _numeric_statistics(tree: xr.DataTree) -> xr.Dataset:
     """Return the statistics that have one number or several in each draw."""
-    if "sample_stats" not in tree.children:
-        return xr.Dataset()
-    stats = tree["sample_stats"].to_dataset()
+    stats = group_of(tree, "sample_stats")
     numeric = [
         name
         for name, x in stats.data_vars.items()

@@ -434,17 +434,15 @@ def plan(facts: Facts, options: Options) -> Plan:
         "climbs": facts.climbs,
     }
     why = {"integrated": _why_integrated(facts)}
+    choices = [_approximation, _estimates, _latent_move, _theta_move]
     if options.sampler == "ExactMarginal":
         fields |= {"integrated": (), "integrates_effects": False}
         why["integrated"] = "The observations are multivariate normal, with f integrated out."
-    else:
-        for choose in (_approximation, _estimates, _latent_move):
-            chosen = choose(facts, options, fields)
-            fields |= {name: value for name, (value, _) in chosen.items()}
-            why |= {name: reason for name, (_, reason) in chosen.items() if reason}
-    chosen = _theta_move(facts, options)
-    fields |= {name: value for name, (value, _) in chosen.items()}
-    why |= {name: reason for name, (_, reason) in chosen.items() if reason}
+        choices = [_theta_move]
+    for choose in choices:
+        chosen = choose(facts, options, fields)
+        fields |= {name: value for name, (value, _) in chosen.items()}
+        why |= {name: reason for name, (_, reason) in chosen.items() if reason}
     fields["moves"] = _shares(facts, fields)
     fields["cost"] = _cost(fields)
     made = Plan(**fields, why=why)
@@ -634,7 +632,7 @@ def _latent_move(facts: Facts, options: Options, _: dict[str, Any]) -> Chosen:
     return {"latent_move": (move, why)}
 
 
-def _theta_move(facts: Facts, options: Options) -> Chosen:
+def _theta_move(facts: Facts, options: Options, _: dict[str, Any]) -> Chosen:
     """How theta moves, and what helps an emulator."""
     move, p, why = options.move, facts.p, ASKED
     slope = facts.has_theta_gradient
