@@ -79,16 +79,14 @@ def _joined(fgraph: Any, node: Any) -> Any:
     op = node.op.core_op
     if not isinstance(op, Join | Split):
         return None
-    axis = getattr(op, "axis", None)  # an input in earlier versions of PyTensor
-    if axis is None:
-        return None
     count = node.op.batch_ndim(node)
+    axis = op.axis + count
     if isinstance(op, Split):
         x, sizes = node.inputs
         is_known = isinstance(sizes, Constant) and sizes.data.size == op.len_splits
-        return pt.split(x, sizes.data.ravel(), axis=axis + count) if is_known else None
+        return pt.split(x, sizes.data.ravel(), axis=axis) if is_known else None
     lengths = [_length(node.inputs, k) for k in range(count)]
-    return [pt.join(axis + count, *(_full(x, lengths) for x in node.inputs))]
+    return [pt.join(axis, *(_full(x, lengths) for x in node.inputs))]
 
 
 def _picked(fgraph: Any, node: Any) -> Any:

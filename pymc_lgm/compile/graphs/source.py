@@ -61,6 +61,7 @@ from pymc_lgm.compile.graphs.products import (
     solve_triangular,
 )
 from pymc_lgm.compile.graphs.rewrites import Alone, Elementary
+from pymc_lgm.compile.graphs.stacked import is_known
 from pymc_lgm.compile.graphs.upstream import (
     NumbaLinker,
     cache_key_for_constant,
@@ -680,9 +681,8 @@ class Writer:
 
     def _split(self, node: Any) -> bool:
         x = self.value(node.inputs[0])
-        axis = getattr(node.op, "axis", None)
-        sizes = node.inputs[-1]
-        if axis is None or not isinstance(sizes, Constant):
+        axis, sizes = node.op.axis, node.inputs[-1]
+        if not isinstance(sizes, Constant):
             return False
         start = 0
         for out, size in zip(node.outputs, sizes.data.tolist(), strict=True):
@@ -698,11 +698,8 @@ class Writer:
         return True
 
     def _joined(self, node: Any) -> bool:
-        axis, parts = _join_of(node)
-        if axis is None:
-            return False
-        (out,) = node.outputs
-        values = [self.value(v) for v in parts]
+        axis, (out,) = node.op.axis, node.outputs
+        values = [self.value(v) for v in node.inputs]
         shape = list(values[0].shape)
         for k, n in enumerate(out.type.shape):
             if n is not None:
@@ -1096,7 +1093,7 @@ def _strided(place: int, start: str, step: str) -> Callable[[_Loops, Index], str
 def _cut(each: slice, n: str, static: int | None) -> tuple[str, str, str] | None:
     """Start, length and step of a slice of an axis, or ``None`` if there is no rule for it."""
     start, stop, step = each.start, each.stop, _integer(each.step, 1)
-    if step is None or not _is_known(start) or not _is_known(stop):
+    if step is None or not is_known(start) or not is_known(stop):
         return None
     if static is not None:
         r = range(*slice(_integer(start, None), _integer(stop, None), step).indices(static))
@@ -1132,16 +1129,6 @@ RULES: tuple[tuple[Any, Callable[[Writer, Any], bool]], ...] = (
 """Rules for operations that move elements, accumulate them, or are of matrices."""
 
 
-def _join_of(node: Any) -> tuple[int | None, list[Variable]]:
-    """The axis of a join, and the variables that are joined."""
-    axis = getattr(node.op, "axis", None)
-    if axis is not None:
-        return int(axis) % node.outputs[0].type.ndim, list(node.inputs)
-    first, *parts = node.inputs
-    known = _integer(first, None)
-    return None if known is None else known % node.outputs[0].type.ndim, parts
-
-
 def _plus(a: str, b: str) -> str:
     """a + b, added now if both are numbers."""
     if a.isdigit() and b.isdigit():
@@ -1149,16 +1136,12 @@ def _plus(a: str, b: str) -> str:
     return b if a == "0" else (a if b == "0" else f"{a} + {b}")
 
 
-def _is_known(v: Any) -> bool:
-    return v is None or isinstance(v, int | Constant)
-
-
 def _integer(v: Any, default: int | None) -> int | None:
     """The value of a constant index."""
     if v is None:
         return default
     data = getattr(v, "data", v)
-    return int(data) if _is_known(v) and data is not None else default
+    return int(data) if is_known(v) and data is not None else default
 
 
 @numba.njit(cache=True)
