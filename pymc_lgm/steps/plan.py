@@ -433,7 +433,11 @@ def plan(facts: Facts, options: Options) -> Plan:
         "is_alone": facts.is_alone,
         "climbs": facts.climbs,
     }
-    why = {"integrated": _why_integrated(facts)}
+    why = {"integrated": "Given theta it is Gaussian."}
+    if len(facts.latents) > 1:
+        why["integrated"] = (
+            "Given theta they are Gaussian, and densities read them through an affine map."
+        )
     choices = [_approximation, _estimates, _latent_move, _theta_move]
     if options.sampler == "ExactMarginal":
         fields |= {"integrated": (), "integrates_effects": False}
@@ -455,12 +459,6 @@ def plan(facts: Facts, options: Options) -> Plan:
 
 Chosen = dict[str, tuple[Any, str]]
 """Fields of a plan with their reasons; no reason if another field's says it."""
-
-
-def _why_integrated(facts: Facts) -> str:
-    if len(facts.latents) > 1:
-        return "Given theta they are Gaussian, and densities read them through an affine map."
-    return "Given theta it is Gaussian."
 
 
 def _is_exact(facts: Facts, options: Options) -> bool:
