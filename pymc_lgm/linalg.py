@@ -30,12 +30,12 @@ Array = NDArray[np.float64]
 LOG_2PI = float(np.log(2 * np.pi))
 
 ROWS = 2048
-"""Rows of a tall array that are weighted at a time, so that the weighted copy is small. By hand, the
-time of `gram` for 20 000 rows is about the same with 128 to 32 768."""
+"""Rows of a tall array that are weighted at a time, so that the weighted copy is small. By hand,
+the time of `gram` for 20 000 rows is about the same with 128 to 32 768."""
 
 BLOCK = 64
-"""Rows of a triangle that are mirrored or inverted at a time. By hand, the inverse of a triangle with
-400 or 1000 rows takes the same time with 32 to 128, and up to a fifth more with 256."""
+"""Rows of a triangle that are mirrored or inverted at a time. By hand, the inverse of a triangle
+with 400 or 1000 rows takes the same time with 32 to 128, and up to a fifth more with 256."""
 
 DEVICE: ContextVar[Any] = ContextVar("device", default=None)
 """Replacement of LAPACK for large matrices, or ``None``; `on_device.use_device` sets it."""
