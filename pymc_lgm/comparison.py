@@ -19,7 +19,7 @@ import xarray as xr
 from pymc.progress_bar import create_simple_progress
 from pymc.vartypes import continuous_types
 
-from pymc_lgm.diagnostics import _rows, efficiency, written
+from pymc_lgm.diagnostics import efficiency, groups_of
 from pymc_lgm.distributed import sample
 from pymc_lgm.drawn import model_of
 from pymc_lgm.model import find_latents
@@ -301,7 +301,7 @@ def _groups(
         groups = {"theta": [v.name for v in hyper]} if hyper else {}
         groups |= {"f": [v.name for v in latents]}
     names = [str(variable.name) for variable in model.unobserved_RVs]
-    return _rows(groups, names, written(names))
+    return groups_of(groups, names)
 
 
 def _budget(**budgets: float | None) -> tuple[str, float]:

@@ -32,7 +32,7 @@ from pymc_lgm.approximations.left_out import (
 )
 from pymc_lgm.approximations.left_out_effects import OwnElements, left_out_effects
 from pymc_lgm.approximations.left_out_locally import SMALL, LocalLines, left_out_locally
-from pymc_lgm.drawn import model_of, posterior_of, refuse_new_data, thinned, trace_of
+from pymc_lgm.drawn import group_of, model_of, posterior_of, refuse_new_data, thinned, trace_of
 from pymc_lgm.gaussian import Prior
 from pymc_lgm.gaussian.sums import Layout
 from pymc_lgm.linalg import LOG_2PI, Array
@@ -457,7 +457,7 @@ def _separate(log_density: Array) -> None:
 
 
 def _refuse_approximate(tree: xr.DataTree) -> None:
-    stats = tree["sample_stats"].to_dataset() if "sample_stats" in tree.children else xr.Dataset()
+    stats = group_of(tree, "sample_stats")
     corrected = "posterior" in tree.children and "importance_ess" in tree["posterior"].attrs
     if "approximate_log_evidence" in stats and not corrected:
         raise ValueError(

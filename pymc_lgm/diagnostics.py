@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from pymc_lgm.drawn import trace_of
+from pymc_lgm.drawn import group_of, trace_of
 
-__all__ = ["efficiency"]
+__all__ = ["efficiency", "groups_of", "per_draw", "sampling_seconds", "with_posterior", "written"]
 
 
 def efficiency(
@@ -92,25 +92,25 @@ def efficiency(
     >>> bool(np.allclose(table["ess_per_1000_ops"], table["ess_bulk"] / 4))  # 4 x 500 x 2 / 1000
     True
     """
-    tree = _with_posterior(idata)
+    tree = with_posterior(idata)
     posterior = tree["posterior"].to_dataset().azstats.filter_vars(var_names, filter_vars).dataset
     names = [str(name) for name, values in posterior.data_vars.items() if values.size]
-    rows = _rows(groups, names, written(names))
+    rows = groups_of(groups, names)
     used = posterior[list(dict.fromkeys(name for row in rows.values() for name in row))]
     used = used.astype(np.float64, copy=False)  # ArviZ computes no quantiles of booleans
     bulk, tail = az.ess(used, method="bulk"), az.ess(used, method="tail")
     with np.errstate(divide="ignore", invalid="ignore"):  # 0/0 if nothing moved
         r_hat = az.rhat(used)
 
-    stats = tree["sample_stats"].to_dataset() if "sample_stats" in tree.children else xr.Dataset()
-    ops = _per_draw(stats, "cubic_ops").sum(axis=-1)
-    seconds = _seconds(posterior.attrs)
+    stats = group_of(tree, "sample_stats")
+    ops = per_draw(stats, "cubic_ops").sum(axis=-1)
+    seconds = sampling_seconds(posterior.attrs)
     table = pd.DataFrame(index=list(rows))
     table["ess_bulk"] = [_flat(bulk, row).min() for row in rows.values()]
     table["ess_tail"] = [_flat(tail, row).min() for row in rows.values()]
     table["r_hat"] = [np.fmax.reduce(_flat(r_hat, row)) for row in rows.values()]
     for name in ("theta_acceptance", "latent_acceptance"):
-        values = _per_draw(stats, name)
+        values = per_draw(stats, name)
         values = values[~np.isnan(values)]
         table[name] = values.mean() if values.size else np.nan
     table["cubic_ops"] = ops.mean()
@@ -126,7 +126,7 @@ def efficiency(
     return table
 
 
-def _with_posterior(idata: Any) -> Any:
+def with_posterior(idata: Any) -> Any:
     """Return the trace as a DataTree with a posterior group."""
     tree = trace_of(idata)
     if "posterior" not in tree.children:
@@ -150,10 +150,11 @@ def written(names: list[str]) -> list[str]:
     ]
 
 
-def _rows(
-    groups: Mapping[str, str | Sequence[str]] | None, names: list[str], shown: list[str]
+def groups_of(
+    groups: Mapping[str, str | Sequence[str]] | None, names: list[str]
 ) -> dict[str, list[str]]:
-    """Return row label -> posterior variables among `names`; without groups, those of `shown`."""
+    """Return label -> variables among `names`; by default a group for each that is `written`."""
+    shown = written(names)
     if not names:
         raise ValueError("The posterior group holds no variable: sample one, or widen var_names.")
     if groups is None:
@@ -179,13 +180,13 @@ def _flat(values: xr.Dataset, names: list[str]) -> np.ndarray:
     return np.concatenate([np.ravel(values[name].values) for name in names])
 
 
-def _seconds(attrs: Mapping[str, Any]) -> float:
+def sampling_seconds(attrs: Mapping[str, Any]) -> float:
     """Return the sampling time, or NaN if there is none or the clock was set back meanwhile."""
     seconds = attrs.get("sampling_time")
     return float(seconds) if seconds is not None and seconds > 0.0 else np.nan
 
 
-def _per_draw(stats: xr.Dataset, name: str) -> np.ndarray:
+def per_draw(stats: xr.Dataset, name: str) -> np.ndarray:
     """Return a statistic as (chains times draws, steps that report it); NaN if there is none."""
     if name not in stats:
         return np.full((1, 1), np.nan)

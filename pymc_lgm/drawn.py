@@ -21,6 +21,7 @@ from pymc_lgm.model.refusals import no_model
 
 __all__ = [
     "Evaluator",
+    "group_of",
     "model_of",
     "of_present_data",
     "posterior_of",
@@ -47,7 +48,7 @@ def trace_of(idata: Any) -> xr.DataTree:
         raise TypeError(
             f"idata is a {type(idata).__name__}: write the trace that pm.sample returns."
         ) from error
-    posterior = _group(tree, "posterior")
+    posterior = group_of(tree, "posterior")
     if posterior and not {"chain", "draw"} <= set(posterior.dims):
         raise ValueError(
             f"The posterior has the dimensions {list(posterior.dims)}, without chain and draw: "
@@ -64,7 +65,7 @@ def posterior_of(tree: xr.DataTree, model: pm.Model | None = None) -> xr.Dataset
 
     With a model, axes and labels are in its order, wherever the trace has them in another.
     """
-    posterior = _group(tree, "posterior")
+    posterior = group_of(tree, "posterior")
     if model is None:
         return posterior
     for dim, labels in model.coords.items():
@@ -117,7 +118,7 @@ def refuse_new_data(tree: xr.DataTree, graphs: Iterable[Any], model: pm.Model) -
 def _replaced(tree: xr.DataTree, graphs: Iterable[Any], model: pm.Model) -> list[str]:
     """Names of the data behind graphs that are no longer those of the trace."""
     graphs = list(graphs)
-    then = _group(tree, "constant_data")
+    then = group_of(tree, "constant_data")
     data = data_behind(graphs)
     changed = {
         name
@@ -125,7 +126,7 @@ def _replaced(tree: xr.DataTree, graphs: Iterable[Any], model: pm.Model) -> list
         if not np.array_equal(data[name].get_value(), then[name].values, equal_nan=True)
     }
     # Data that are only observed values are not in the group of the others.
-    then = _group(tree, "observed_data")
+    then = group_of(tree, "observed_data")
     for name, value in observed_behind(model, graphs).items():
         names = data_behind([value]) if name in then else {}
         if names and not np.array_equal(value.eval(), then[name].values, equal_nan=True):
@@ -133,7 +134,7 @@ def _replaced(tree: xr.DataTree, graphs: Iterable[Any], model: pm.Model) -> list
     return sorted(changed)
 
 
-def _group(tree: xr.DataTree, name: str) -> xr.Dataset:
+def group_of(tree: xr.DataTree, name: str) -> xr.Dataset:
     """A group of a trace, or an empty dataset if it has none of this name."""
     return tree[name].to_dataset() if name in tree.children else xr.Dataset()
 

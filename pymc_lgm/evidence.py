@@ -65,7 +65,7 @@ class Mode:
 
     @classmethod
     def of(cls, q: GaussianApproximation, E: Array) -> Mode | None:
-        """Make it of q, which has W + E Eᵀ instead of W. ``None`` if f̂ is a saddle point.
+        """Correct a q that has W + E Eᵀ instead of W. ``None`` if f̂ is a saddle point.
 
         With Σ of q, log|Σ⁻¹ − E Eᵀ| = log|Σ⁻¹| + log|I − EᵀΣE|. O(n²) per column of E.
         """
@@ -77,7 +77,14 @@ class Mode:
         return cls(q.center, variances, q.log_evidence - 0.5 * C.log_determinant)
 
 
-STEEPEST = 1e-3
+TOLERANCES = {"laplace": 1e-16, "ep": 1e-9}
+"""Nats by which q may still move when a search for it ends. Newton's method squares its error in
+each step, so Laplace's costs little; moment matching converges linearly."""
+
+DIFFERENCE = 1e-3
+"""Step of a central difference in theta. The errors of two searches by EP add 1e-6 to it."""
+
+SMALL_GRADIENT = 1e-3
 """Largest gradient, in nats per unit of theta, at which a stopped search has converged."""
 
 
@@ -125,10 +132,11 @@ class Evidence:
         self.approximation, self.lgm = approximation, lgm
         self._scale = NaturalScale(lgm, model)
         # The formula ignores the clipping of blocks, so it may be the gradient of another function.
-        known = self.lgm.has_evidence_gradient and (self.lgm.sets is None or self.lgm.classes)
-        self._has_gradient = approximation == "laplace" and known
+        has_formula = lgm.has_evidence_gradient and (lgm.sets is None or lgm.classes)
+        self._has_gradient = approximation == "laplace" and has_formula
+        # Densities of observations that depend on theta alone are factors of the prior of `lgm`.
         observed = {str(rv.name) for rv in model.observed_RVs}
-        self._beside = [k for k, name in enumerate(lgm.prior_names) if name in observed]
+        self._of_theta_alone = [k for k, name in enumerate(lgm.prior_names) if name in observed]
 
     def __repr__(self) -> str:
         latent = f"{self.lgm.latent} ({self.lgm.n})"
@@ -216,7 +224,8 @@ class Evidence:
                 "density, the mean or the covariance is not, or q(f) was not found. Start "
                 f"elsewhere, as in fit(start={{{next(iter(self._scale.initial))!r}: ...}})."
             )
-        # Worse than the start, but not so bad that the line search stops.
+        # Instead of a value that is not finite: worse than the start, so that the line search takes
+        # a shorter step, and not so bad that it gives up.
         bad = first[0] - max(1e3, abs(first[0])), np.zeros_like(begin)
 
         def negative(theta: Array) -> tuple[float, Array]:
@@ -229,12 +238,12 @@ class Evidence:
         assert q is not None  # it was evaluated, and is no worse than the start
         return Fit(
             point=self._scale.point_of(result.x),
-            log_evidence=self._of_data(q, result.x),
+            log_evidence=self._of(q, result.x, prior=False),
             f_mean=q.center,
             f_variance=_variances(q),
             # At a maximum a line search ends when rounding hides it, which depends on the
             # processor.
-            converged=bool(result.success or np.abs(result.jac).max() < STEEPEST),
+            converged=bool(result.success or np.abs(result.jac).max() < SMALL_GRADIENT),
             message=str(result.message),
             evaluations=int(result.nfev),
         )
@@ -246,33 +255,34 @@ class Evidence:
         if prior is None:
             return None
         problem = LikelihoodAt(self.lgm, theta), prior
+        tolerance = TOLERANCES[self.approximation]
         if self.approximation == "ep":
-            q = match_moments(*problem, tolerance=1e-9)
+            q = match_moments(*problem, tolerance=tolerance)
         else:
-            q = find_mode(*problem, tolerance=1e-16)
+            q = find_mode(*problem, tolerance=tolerance)
             # The last B belongs to an earlier f, but log|B| and the gradient need B at the mode.
-            q = q and find_mode(*problem, start=q.center, tolerance=1e-16)
+            q = q and find_mode(*problem, start=q.center, tolerance=tolerance)
         if q is None or not math.isfinite(q.log_evidence):
             return None
         if self.approximation == "ep" or self.lgm.is_log_concave:
             return q
-        # A sampler's q leaves out negative curvature, but Laplace's method has it.
+        # `find_mode` has the q of a sampler, without negative curvature. Laplace's method has it.
         E = negative_part(problem[0](q.center)[2])
         return Mode.of(q, E) if E.shape[1] else q
 
     def _value(self, theta: Array, prior: bool) -> float:
         """log q(y | theta), plus log p(theta) if ``prior``; NaN if there is no q(f)."""
         q = self._approximate(theta)
-        if q is None:
-            return math.nan
-        return q.log_evidence + self.lgm.log_prior(theta) if prior else self._of_data(q, theta)
+        return math.nan if q is None else self._of(q, theta, prior)
 
-    def _of_data(self, q: Approximation, theta: Array) -> float:
-        """log q(y | theta) with the densities of observations that depend on theta alone."""
-        if not self._beside:
+    def _of(self, q: Approximation, theta: Array, prior: bool) -> float:
+        """The same from q. The log prior has the densities of y that depend on theta alone."""
+        if prior:
+            return q.log_evidence + self.lgm.log_prior(theta)
+        if not self._of_theta_alone:
             return q.log_evidence
         densities = np.array(self.lgm.graphs.prior_sums(theta))
-        return q.log_evidence + float(densities[self._beside].sum())
+        return q.log_evidence + float(densities[self._of_theta_alone].sum())
 
     def _value_and_gradient(self, theta: Array, prior: bool) -> tuple[float, Array] | None:
         """`_value` and its gradient; ``None`` if they are not finite."""
@@ -280,19 +290,19 @@ class Evidence:
         q = self._approximate(theta)
         if q is None:
             return None
-        value = q.log_evidence + lgm.log_prior(theta) if prior else self._of_data(q, theta)
+        value = self._of(q, theta, prior)
         gradient: Array | None
-        # The gradient of the prior has that of the observations that depend on theta alone.
+        # Without the prior there is no formula for densities that depend on theta alone.
         has_formula = self._has_gradient and not isinstance(q, Mode)
-        if has_formula and (prior or not self._beside):
+        if has_formula and (prior or not self._of_theta_alone):
             assert isinstance(q, GaussianApproximation)
             gradient = gradient_of_laplace(LikelihoodAt(lgm, theta), q)
             if gradient is not None and prior:
                 gradient = gradient + lgm.log_prior_gradient(theta)
         else:
-            steps = 1e-3 * np.eye(theta.size)
+            steps = DIFFERENCE * np.eye(theta.size)
             ends = [self._value(theta + h, prior) - self._value(theta - h, prior) for h in steps]
-            gradient = np.array(ends) / 2e-3
+            gradient = np.array(ends) / (2.0 * DIFFERENCE)
         if gradient is None or not np.isfinite([value, *gradient]).all():
             return None
         return value, gradient
@@ -413,7 +423,7 @@ def _evidence(approximation: str, model: pm.Model | None, latent: Any) -> Eviden
 
 
 def refuse_no_evidence(lgm: LatentGaussianModel, model: pm.Model, *, joined: bool = False) -> None:
-    """Raise for variables that are neither f, theta nor observed, and for lacking derivatives.
+    """Raise if a variable is neither f, theta nor observed, or if a derivative is missing.
 
     With ``joined`` an observation may read several f_i if their sets are small.
     """

@@ -15,8 +15,7 @@ __all__ = ["plot_map"]
 
 SAME = 1e-9
 """Two coordinates are equal if their distance is less than this share of the map's width. It is far
-above
-rounding errors and far below the distance of two cells."""
+above rounding errors, and far below the distance of two cells."""
 
 
 def plot_map(

@@ -20,7 +20,7 @@ __all__ = ["terms"]
 INSTEAD = "For others compute terms from the draws, as idata.posterior['a'] + idata.posterior['f']."
 
 REST = "constant"
-"""Name of what does not depend on a latent variable."""
+"""Name of the part of the predictor that does not depend on a latent variable."""
 
 
 def terms(
@@ -76,10 +76,10 @@ def terms(
     Raises
     ------
     ValueError
-        A name is no latent variable, a latent variable has the name "constant", the trace lacks a
-        variable, an observation reads several elements of the predictor, or data in `pymc.Data`
-        that decide the prior or the shape of f, such as the inputs of a process, or a matrix that
-        is factorized or inverted, are no longer those of the trace.
+        A name is not that of a latent variable. A latent variable has the name "constant". The
+        trace lacks a variable. An observation reads several elements of the predictor. Or data in
+        `pymc.Data` are no longer those of the trace, and the prior or the shape of f depends on
+        them: inputs of a process, or a matrix that is factorized or inverted.
 
     See Also
     --------
@@ -133,7 +133,7 @@ def terms(
     chosen = list(values) if names is None else list(names)
     if unknown := [name for name in chosen if name not in values]:
         raise ValueError(
-            f"{unknown} are no latent variables of the predictor. Write names of {list(values)}."
+            f"{unknown} are not latent variables of the predictor. Write names of {list(values)}."
         )
     if REST in chosen:
         raise ValueError(
@@ -151,13 +151,13 @@ def terms(
     found = np.empty((len(chosen) + 1, *shape, y.site.size))
     for i in np.ndindex(*shape):
         found[:, *i] = _terms(lgm, points(i), [values[name] for name in chosen])[:, y.site]
-    # The predictor of such an observation is not known.
+    # An observation without latent variables has no predictor.
     found[..., y.is_free] = np.nan
     return _dataset(model, posterior, y, [*chosen, REST], found)
 
 
 def _refuse_other_shapes(posterior: xr.Dataset, shapes: Mapping[str, Sequence[int]]) -> None:
-    """Raise where the variables of the model have other shapes than their draws."""
+    """Raise if a variable has another shape in the model than its draws have."""
     for name in sorted(map(str, posterior.keys() & shapes.keys())):
         drawn = posterior[name].transpose("chain", "draw", ...).shape[2:]
         if drawn != (now := tuple(map(int, shapes[name]))):
@@ -168,12 +168,12 @@ def _refuse_other_shapes(posterior: xr.Dataset, shapes: Mapping[str, Sequence[in
 
 
 def _terms(lgm: LatentGaussianModel, point: Point, values: Sequence[str]) -> Array:
-    """A_k x_k of each latent variable, and c, (K + 1, n)."""
+    """A_k x_k of each latent variable, and c, (K + 1, n): f with one of them, and with none."""
     lgm.read(point)
     theta = lgm.theta_of(point)
-    nothing = point | {name: np.zeros_like(point[name]) for name in lgm.latents}
-    c = lgm.f_of(theta, nothing)
-    parts = [lgm.f_of(theta, nothing | {name: point[name]}) - c for name in values]
+    zeros = point | {name: np.zeros_like(point[name]) for name in lgm.latents}
+    c = lgm.f_of(theta, zeros)
+    parts = [lgm.f_of(theta, zeros | {name: point[name]}) - c for name in values]
     return np.array([*parts, c])
 
 

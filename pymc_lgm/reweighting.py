@@ -11,7 +11,7 @@ import xarray as xr
 
 from pymc.util import RandomState, get_random_generator
 
-from pymc_lgm.drawn import trace_of
+from pymc_lgm.drawn import group_of, trace_of
 
 __all__ = ["reweight"]
 
@@ -119,7 +119,7 @@ def reweight(idata: Any, *, random_seed: RandomState = None) -> xr.DataTree:
 
 def _log_ratio(tree: xr.DataTree) -> xr.DataArray:
     """log p̃ − log q of each draw, (chain, draw); raise if no weights make the draws exact."""
-    stats = tree["sample_stats"].to_dataset() if "sample_stats" in tree.children else xr.Dataset()
+    stats = group_of(tree, "sample_stats")
     if LABEL not in stats:
         raise ValueError(
             f"The trace has no {LABEL} in its sample_stats: it is not from an "

@@ -5,8 +5,6 @@
 runs, tuning included, draw from the posterior. The tests accept any PyMC step method.
 
 A sampler should pass the first two on every likelihood that it claims to support.
-
-
 """
 
 from __future__ import annotations

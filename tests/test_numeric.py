@@ -461,7 +461,7 @@ class Uncounted(Everywhere):
 
 @pytest.mark.mutant
 def test_a_count_of_all_contexts_is_noticed(monkeypatch, dies):
-    monkeypatch.setattr(linalg, "_CUBIC_OPS", Everywhere())
+    monkeypatch.setattr(vars(linalg.Tally)["cubic_ops"], "value", Everywhere())
     error = np.abs(counts_of_contexts() - [2, 1, 0]).max()
     dies("tally: contexts share a count", float(error), above=0.5)
 
@@ -485,7 +485,8 @@ def test_an_operation_that_is_not_counted_is_noticed(name, monkeypatch, dies):
 @pytest.mark.mutant
 def test_a_rejection_that_is_not_counted_is_noticed(state, monkeypatch, dies):
     monkeypatch.setattr(Toy, "log_likelihood", lambda self, f, theta: math.nan)
-    monkeypatch.setattr(linalg, "_NUMERICAL_REJECTIONS", Uncounted())
+    counts = vars(linalg.Tally)["numerical_rejections"]
+    monkeypatch.setattr(counts, "value", Uncounted())
     dies("tally: rejections are not counted", abs(rejections(state) - 2.0), above=0.5)
 
 

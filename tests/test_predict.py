@@ -706,7 +706,7 @@ def test_terms_of_a_sum_are_its_parts_draw_by_draw(is_sum, monkeypatch):
         assert found["trend"].dims == ("chain", "draw", "time")
         np.testing.assert_array_equal(found["time"], np.arange(10, 10 + n))
         assert set(lgm.terms(idata, ["season"])) == {"season", "constant"}
-        with pytest.raises(ValueError, match=r"\['mu'\] are no latent variables"):
+        with pytest.raises(ValueError, match=r"\['mu'\] are not latent variables"):
             lgm.terms(idata, ["mu"])
     assert eta.name in model.named_vars
 

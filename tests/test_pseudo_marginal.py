@@ -294,7 +294,7 @@ def test_recomputing_the_estimate_from_fresh_draws_is_noticed(monkeypatch, dies)
         def fix(cls, rng, state, **options):
             target = super().fix(rng, state, **options)
             at, scheme = target.state.at, options["scheme"]
-            proposal = module.proposal_at(at, options["search"], options["defensive"])
+            proposal = module.proposal_at(at, options["search"], scheme)
             fresh = Coordinates.fresh(rng, proposal, scheme)
             sample = importance_sample(proposal, at.log_likelihoods, fresh, scheme)
             return replace(target, log_density=sample.log_evidence + at.log_prior)
@@ -347,8 +347,8 @@ def error_of_kept(*elements, draws=60):
         here, kept = chain.state, chain.state.cached
         if kept is None:
             continue
-        search, scheme, defensive, _ = kept.made_by
-        proposal = module.proposal_at(here.at, search, defensive)
+        search, scheme = kept.made_by
+        proposal = module.proposal_at(here.at, search, scheme)
         right = importance_sample(proposal, here.at.log_likelihoods, kept.coordinates, scheme)
         errors.append(np.abs(kept.sample.log_weights - right.log_weights).max())
         errors.append(np.abs(right.f - here.f[:, None]).max(axis=0).min())
@@ -598,7 +598,7 @@ def test_f_stays_where_no_importance_draw_has_a_weight():
     """As of data that rule out all but a corner: a state that they rule out would be none."""
     chain = Chain.start((samplers.LATENT_MOVES["slice"](),), Labels(), np.random.default_rng(5))
     state, search = chain.state, WarmSearch(laplace_from_sites, 1e-3)
-    proposal = module.proposal_at(state.at, search, 0.0)
+    proposal = module.proposal_at(state.at, search, Scheme(4))
 
     def nothing(rows, theta):
         return np.full(len(rows), -np.inf)

@@ -12,7 +12,8 @@ import pandas as pd
 import xarray as xr
 
 from pymc_lgm._report.healthy import LATENT_TRAJECTORY
-from pymc_lgm.diagnostics import _per_draw, _rows, _seconds, _with_posterior, written
+from pymc_lgm.diagnostics import groups_of, per_draw, sampling_seconds, with_posterior, written
+from pymc_lgm.drawn import group_of
 
 __all__ = ["Numbers", "element", "numbers"]
 
@@ -79,7 +80,7 @@ class Numbers:
         """Names of statistics in the trace, with `LATENT_TRAJECTORY` if it applies."""
         names = {str(name) for name in self.statistics.index}
         if "latent_evaluations" in self.stats:
-            counts = _per_draw(self.stats, "latent_evaluations")
+            counts = per_draw(self.stats, "latent_evaluations")
             if (np.fmin.reduce(counts) < np.fmax.reduce(counts)).any():
                 names.add(LATENT_TRAJECTORY)
         return names
@@ -93,10 +94,10 @@ class Numbers:
 
 def numbers(idata: Any, groups: Mapping[str, str | Sequence[str]] | None) -> Numbers:
     """Compute all numbers; errors are those of `pymc_lgm.efficiency`."""
-    tree = _with_posterior(idata)
+    tree = with_posterior(idata)
     draws = tree["posterior"].to_dataset()
     shown = [str(name) for name, values in draws.data_vars.items() if values.size]
-    rows = _rows(groups, shown, written(shown))
+    rows = groups_of(groups, shown)
     used = draws[list(dict.fromkeys(name for row in rows.values() for name in row))]
     continuous = [str(name) for name, x in used.data_vars.items() if x.dtype.kind == "f"]
     posterior = used.astype(np.float64, copy=False).transpose("chain", "draw", ...)
@@ -106,8 +107,8 @@ def numbers(idata: Any, groups: Mapping[str, str | Sequence[str]] | None) -> Num
         posterior = posterior.where(finite)  # the mean of an infinity is not finite
     stats = _numeric_statistics(tree)
     elements = _elements(posterior)
-    ops = float(_per_draw(stats, "cubic_ops").sum())
-    seconds = _seconds(draws.attrs)
+    ops = float(per_draw(stats, "cubic_ops").sum())
+    seconds = sampling_seconds(draws.attrs)
     # A draw that is not finite counts neither as a move nor as a stay.
     known = {name: _flat(posterior[name])[:, :, _flat(finite[name])] for name in continuous}
     known = {name: values for name, values in known.items() if values.shape[2]}
@@ -141,9 +142,7 @@ def numbers(idata: Any, groups: Mapping[str, str | Sequence[str]] | None) -> Num
 
 def _numeric_statistics(tree: xr.DataTree) -> xr.Dataset:
     """Return the statistics that have one number or several in each draw."""
-    if "sample_stats" not in tree.children:
-        return xr.Dataset()
-    stats = tree["sample_stats"].to_dataset()
+    stats = group_of(tree, "sample_stats")
     numeric = [
         name
         for name, x in stats.data_vars.items()
@@ -223,7 +222,7 @@ def _statistics(stats: xr.Dataset) -> pd.DataFrame:
     """Return the means of statistics, and their lowest and highest among chains and steps."""
     table = {}
     for name in sorted(map(str, stats.data_vars)):
-        steps = _per_draw(stats, name).reshape(stats.sizes["chain"], stats.sizes["draw"], -1)
+        steps = per_draw(stats, name).reshape(stats.sizes["chain"], stats.sizes["draw"], -1)
         known = ~np.isnan(steps)
         if not known.any():
             continue

@@ -45,7 +45,7 @@ KNOTS = STEP * np.arange(-18, 19)
 """Points at which quantiles are computed, from −5.4 to 5.4 standard deviations of q about its
 center. Between two of them the map is linear."""
 
-FREE = 3.0
+HALF = 3.0
 """Value of Σ_ii (K⁻¹)_ii at which half of the correction is applied: see `tilted_copula`.
 
 From 3 to 10 the standard deviation of log p̂ changes by less than a tenth. With 1 it is up to twice
@@ -110,7 +110,7 @@ def forward_rows(rows: Array, center: Array, scale: Array, values: Array) -> tup
         for i in range(center.size):
             t = (rows[draw, i] - center[i]) / scale[i]
             place = (t - KNOTS[0]) / STEP
-            below = int(min(place, float(last))) if place > 0.0 else 0  # NaN, too
+            below = int(min(place, float(last))) if place > 0.0 else 0  # 0 also for NaN
             while below > 0 and values[below, i] > t:
                 below -= 1
             while below < last and values[below + 1, i] <= t:
@@ -133,7 +133,7 @@ def backward_rows(rows: Array, center: Array, scale: Array, values: Array) -> Ar
             t = (rows[draw, i] - center[i]) / scale[i]
             # A position that overflows an integer belongs to the last piece.
             place = (t - KNOTS[0]) / STEP
-            below = int(min(place, KNOTS.size - 2.0)) if place > 0.0 else 0  # NaN, too
+            below = int(min(place, KNOTS.size - 2.0)) if place > 0.0 else 0  # 0 also for NaN
             slope = (values[below + 1, i] - values[below, i]) / STEP
             back[draw, i] = center[i] + scale[i] * (values[below, i] + (t - KNOTS[below]) * slope)
     return back
@@ -151,7 +151,8 @@ def tilted_copula(
 
     The copula moves each f_i without its neighbors. If f is smooth, (K⁻¹)_ii is large, and such a
     move is improbable under the prior. In that case the marginals are nearly Gaussian anyway.
-    Therefore component i gets only the share 1 / (1 + (Σ_ii (K⁻¹)_ii / 3)²) of its correction.
+    Therefore component i gets only the share 1 / (1 + (Σ_ii (K⁻¹)_ii / 3)²) of its correction: all
+    of it if f is rough, half of it at `HALF`, and almost none if f is smooth.
 
     Parameters
     ----------
@@ -171,9 +172,9 @@ def tilted_copula(
 
     Notes
     -----
-    37 evaluations of the likelihood, and no O(n³) operation.
+    One evaluation of the likelihood per knot, 37 in all, and no O(n³) operation.
     """
-    share = 1.0 / (1.0 + (margins.variances * margins.precisions / FREE) ** 2)
+    share = 1.0 / (1.0 + (margins.variances * margins.precisions / HALF) ** 2)
     if not share.max() > 0.01:
         return None
     scale = np.sqrt(margins.variances)

@@ -45,10 +45,16 @@ class Scheme(NamedTuple):
     antithetic : bool
         Draw pairs f̂ ± δ if N is even. The second of a pair needs no solve, and cancels errors that
         are odd in δ.
+    defensive : float
+        Share of draws from the prior: ε of `Proposal`.
+    transported : bool
+        Whether a transport map corrects the skewness of q, instead of a copula.
     """
 
     n_importance: int
     antithetic: bool = True
+    defensive: float = 0.0
+    transported: bool = False
 
     @property
     def roots(self) -> int:
@@ -84,12 +90,11 @@ class Proposal:
         q: GaussianApproximation,
         likelihood: SiteLikelihood,
         defensive: float = 0.0,
-        *,
         transported: bool = False,
     ) -> Proposal:
-        """Correct q by the copula of its margins, if it has margins: 37 likelihood evaluations.
+        """Correct the skewness of q by a copula, if q has margins: 37 likelihood evaluations.
 
-        If ``transported``, a transport map corrects all components jointly instead, which takes one
+        If ``transported``, a transport map corrects all components jointly instead. It takes one
         factorization per draw.
         """
         if transported:
@@ -101,19 +106,19 @@ class Proposal:
 
     def log_prior_over_q(self, f: Array) -> Array:
         """log N(f; m, K) − log q(f) of columns f: the log weight if the likelihood is 1."""
-        q, prior, nothing = self.q, self.q.prior, np.zeros(f.shape[1])
+        q, prior, zeros = self.q, self.q.prior, np.zeros(f.shape[1])
         if self.skewness is None:
-            return q.log_weights(f, nothing)
+            return q.log_weights(f, zeros)
         # q(f) = N(x; f̂, Σ) |∂x/∂f|, and log N(f; m, K) − log N(x; m, K) is a difference of
         # squares.
         x = self.skewness.backward(f)
         if isinstance(self.skewness, Transport):
             _, log_slopes, squares = self.skewness.forward_with_squares(x)
-            return q.log_weights(x, nothing) - squares - log_slopes
+            return q.log_weights(x, zeros) - squares - log_slopes
         _, log_slopes = self.skewness.forward(x)
         difference, nu = prior.solve(f - x), prior.solve(x - q.mean[:, None])
         squares = (difference * (difference + 2.0 * nu)).sum(axis=0)
-        return q.log_weights(x, nothing) - 0.5 * squares - log_slopes
+        return q.log_weights(x, zeros) - 0.5 * squares - log_slopes
 
     def drawn(self, xi: Array, pairs: bool) -> tuple[Array, Array]:
         """Corrected draws f of q, shape (n, N), from their coordinates, and `log_prior_over_q`.
@@ -173,6 +178,7 @@ class Coordinates(NamedTuple):
         coordinates = cls.fresh(rng, proposal, scheme)
         from_prior = False
         if proposal.defensive > 0.0:
+            # e^700 is finite; odds of that size are as good as certainty.
             log_ratio = min(float(proposal.log_prior_over_q(f[:, None])[0]), 700.0)
             odds = proposal.defensive / (1 - proposal.defensive) * math.exp(log_ratio)
             from_prior = bool(rng.uniform() < odds / (1 + odds))
@@ -248,7 +254,7 @@ class CachedSample(NamedTuple):
     """A cached importance sample at one theta, for the next move."""
 
     made_by: Hashable
-    """Identifies the sampler that made it. A sample of another sampler is not reused."""
+    """Identifies how it was made. A sample that another sampler has made is not reused."""
 
     coordinates: Coordinates
     sample: ImportanceSample
@@ -263,9 +269,9 @@ class CachedSample(NamedTuple):
     ) -> CachedSample | None:
         """Redraw all draws but f, whose coordinates and weight are known.
 
-        This is conditional importance sampling given the coordinates of f. It saves the inverse of
-        the skewness correction at f, which takes several factorizations if that is a transport map,
-        and one draw.
+        This is conditional importance sampling given the coordinates of f. It saves one draw, and
+        the inverse of the skewness correction at f. The inverse of a transport map takes several
+        factorizations.
 
         Parameters
         ----------
@@ -282,8 +288,8 @@ class CachedSample(NamedTuple):
         -------
         CachedSample or None
             ``None`` if there is nothing to save, or if f is not in the sample. ``None``, too, if
-            draws come in antithetic pairs, because the partner of f is then a function of the same
-            coordinates; and if some come from the prior, because it must be drawn anew which.
+            draws come in antithetic pairs, because the partner of f has the same coordinates. And
+            if some draws come from the prior, because whether f does must be drawn again.
         """
         if scheme.pairs or proposal.skewness is None or proposal.defensive > 0.0:
             return None
@@ -291,9 +297,9 @@ class CachedSample(NamedTuple):
         if not found.size:
             return None
         k = slice(found[0], found[0] + 1)
-        (xi, from_prior), same = self.coordinates, self.sample
+        (xi, from_prior), old = self.coordinates, self.sample
         known = Coordinates(xi[..., k], from_prior[k])
-        one = ImportanceSample(same.f[:, k], same.log_likelihood[k], same.log_weights[k])
+        one = ImportanceSample(old.f[:, k], old.log_likelihood[k], old.log_weights[k])
         if scheme.n_importance == 1:
             return self._replace(coordinates=known, sample=one)
         others = Scheme(scheme.n_importance - 1, antithetic=False)

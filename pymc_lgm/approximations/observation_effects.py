@@ -45,29 +45,30 @@ DROP = 18.0
 integrand is log-concave and decreases at least as fast as N(0, 1), so the tails beyond are
 negligible."""
 
-ENDS = 6
-"""Number of steps of the search for the ends. Every step has a bound beyond the true end, so more
-steps would not change the integral; they would only save nodes."""
+END_STEPS = 6
+"""Number of steps of the search for the ends. After each step the bounds lie beyond the true ends,
+so their number does not change the integral. Further steps would bring the bounds closer, which
+saves nodes."""
 
-FIRST = 16
-"""First number of intervals of the trapezoidal rule."""
+FIRST_INTERVALS = 16
+"""Number of intervals of the first trapezoidal rule."""
 
 HALVINGS = 5
-"""Largest number of times that these are halved, to 512 intervals."""
+"""Largest number of times that the intervals are halved, to 512 of them."""
 
-CHANGE = 1e-4
+TOLERANCE = 1e-4
 """The halvings stop when the log integral changes by less than this. The remaining error is at most
 3e-5 for effects with standard deviation 6, and 3e-6 with 4."""
 
 STEPS = 60
 """Largest number of steps to a mode. Six suffice for effects of variance 1, 20 for variance 36."""
 
-FARTHEST = 2.0
+LONGEST_STEP = 2.0
 """Longest of these steps, in the linear predictor: a longer one may lead to where exp overflows."""
 
 CLOSE = 0.1
-"""A step of a smaller share of a standard deviation is the last. The next one would be about its
-square."""
+"""A step of fewer standard deviations is the last. Newton's method converges quadratically, so the
+next step would have the length of about its square."""
 
 BLOCK = 16000
 """Array elements that are processed at a time. Larger arrays take new pages of memory at every
@@ -180,7 +181,7 @@ class ObservationEffects(NamedTuple):
         outside = np.full_like(inside, farthest)
         r = np.minimum(farthest * scale, farthest) + inside
         with np.errstate(all="ignore"):
-            for _ in range(ENDS):
+            for _ in range(END_STEPS):
                 w = center + sides * r
                 at = (rows + d * w).reshape(-1, rows.shape[1])
                 value, slope, *_ = (each.reshape(r.shape) for each in self.derivatives(at))
@@ -200,10 +201,10 @@ class ObservationEffects(NamedTuple):
     ) -> tuple[Array, int]:
         """Logarithms of the integrals, and the largest number of intervals that one has needed.
 
-        An integral is final once a halving has changed it by less than `CHANGE`, so it depends on
-        its own f_i alone.
+        An integral is final once a halving has changed it by less than `TOLERANCE`. So it depends
+        on its own f_i, and not on which others need further halvings.
         """
-        intervals = FIRST
+        intervals = FIRST_INTERVALS
         sums = self._sums(rows, d, center, scale, *_trapezoids(intervals))
         is_open = np.ones(rows.shape, dtype=bool)
         for _ in range(HALVINGS):
@@ -213,7 +214,7 @@ class ObservationEffects(NamedTuple):
             with np.errstate(invalid="ignore"):  # -inf - -inf: both integrals are 0
                 change = np.abs(finer - sums)
             sums = np.where(is_open, finer, sums)
-            is_open &= change > CHANGE
+            is_open &= change > TOLERANCE
             intervals *= 2
             if not is_open.any():
                 break
@@ -235,16 +236,18 @@ def _step_to_modes(
 ) -> int:
     """Step towards the modes of ℓ°(f + d w) − w²/2; returns how many have not converged.
 
-    The step is Halley's if it is 0.2 to 5 times as long as Newton's, otherwise Newton's, and at
-    most `FARTHEST` long. A scale is positive once an element has converged, and negative before. A
-    converged element no longer moves, so its rule depends on its own f_i alone.
+    The step is Halley's, which uses the third derivative. If that were more than 5 times as long as
+    Newton's, or less than 0.2 times, the third derivative does not hold over its length, and the
+    step is Newton's. It is at most `LONGEST_STEP` long. A scale is positive once an element has
+    converged, and negative before. A converged element no longer moves, so its rule depends on its
+    own f_i alone.
     """
     not_converged = 0
     for r in range(w.shape[0]):
         for i in range(w.shape[1]):
             if scale[r, i] > 0.0:
                 continue
-            longest = FARTHEST / max(abs(d[i]), 1e-3)  # d may be 0
+            longest = LONGEST_STEP / max(abs(d[i]), 1e-3)  # d may be 0
             gradient = d[i] * slope[r, i] - w[r, i]
             precision = 1.0 + d[i] ** 2 * max(-curvature[r, i], 0.0)
             step = gradient / precision
@@ -319,16 +322,16 @@ def _derivatives(
         w = center[i] + scale[i] * x
         terms = values[:, i] + log_weights - 0.5 * w**2
         top = terms.max()
-        at = np.exp(terms - top)
-        total = at.sum()
+        weights = np.exp(terms - top)
+        total = weights.sum()
         ell[i] = top + np.log(total * scale[i])
         g[i] = h[i] = t[i] = 0.0
         for k in range(x.size):
-            if at[k] > 0.0:  # where it is 0, a slope may be infinite
-                g[i] += at[k] / total * slope[k, i]
+            if weights[k] > 0.0:  # where it is 0, a slope may be infinite
+                g[i] += weights[k] / total * slope[k, i]
         for k in range(x.size):
-            if at[k] > 0.0:
-                share, apart = at[k] / total, slope[k, i] - g[i]
-                h[i] += share * (curvature[k, i] + apart**2)
-                t[i] += share * (third[k, i] + 3.0 * apart * curvature[k, i] + apart**3)
+            if weights[k] > 0.0:
+                share, away = weights[k] / total, slope[k, i] - g[i]
+                h[i] += share * (curvature[k, i] + away**2)
+                t[i] += share * (third[k, i] + 3.0 * away * curvature[k, i] + away**3)
     return ell, g, h, t

@@ -1,4 +1,4 @@
-"""The chains of a study as tasks of a Dask cluster, and their progress."""
+"""The chains of one call, a study, as tasks of a Dask cluster, and their progress."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OF_THIS_MACHINE: dict[str, Any] = {
 """Options of `distributed.LocalCluster`: one thread per process, all memory, no dashboard."""
 
 
-def import_dask() -> Any:
+def _import_dask() -> Any:
     """Import Dask's scheduler, or raise an error that explains how to install it."""
     try:
         import distributed
@@ -45,7 +45,7 @@ def import_dask() -> Any:
 @contextmanager
 def cluster_for(client: Any, chains: int, cores: int | None) -> Iterator[Any]:
     """Yield the client, or that of a local cluster, which is closed afterwards."""
-    dask = import_dask()
+    dask = _import_dask()
     if client is not None:
         if not isinstance(client, dask.Client) or client.asynchronous:
             raise TypeError(
@@ -71,7 +71,7 @@ def cluster_for(client: Any, chains: int, cores: int | None) -> Iterator[Any]:
 def finished(
     client: Any, plan: bytes, chains: dict[int, bytes | None], draws: int, progressbar: Any
 ) -> Generator[tuple[int, Chain]]:
-    """Run chains, and yield each with its number when it is finished.
+    """Run chains on the workers, and yield each with its number as soon as it is finished.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def finished(
         Number of draws of a chain with its tuning, if it is known; for the progress bar.
     progressbar : bool
     """
-    dask = import_dask()
+    dask = _import_dask()
     study = f"pymc_lgm-{uuid.uuid4().hex}"
     # Each task contains the plan. If the plan were data on one worker, all chains would be
     # scheduled there, and the plan would be lost with that worker.
@@ -119,13 +119,13 @@ def _progress(client: Any, topic: str, chains: int, draws: int, progressbar: Any
     with progress:
         bar = progress.add_task(f"{chains} chains", completed=0, total=chains * draws)
 
-        def heard(event: Any) -> None:
+        def update(event: Any) -> None:
             number, of_chain, total = event[1]
             # A chain that is run again on another worker starts with its first draw.
             done[number] = of_chain
             progress.update(bar, completed=sum(done.values()), total=chains * total)
 
-        client.subscribe_topic(topic, heard)
+        client.subscribe_topic(topic, update)
         try:
             yield
             progress.update(bar, refresh=True)

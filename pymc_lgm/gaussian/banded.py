@@ -32,7 +32,7 @@ class BandedModel:
     Attributes
     ----------
     functions : Functions
-        T in bands (b + 1, n) in the place of K, and u in the place of m.
+        Their ``cov`` is T in bands, (b + 1, n), and their ``mean`` is u, (n,).
     enters_cov : ndarray of bool, shape (p,)
         Whether T depends on each component of theta.
     """
@@ -41,7 +41,7 @@ class BandedModel:
     enters_cov: NDArray[np.bool_]
 
     def vjp(self, theta: Array, of_T: Array, of_u: Array) -> Array:
-        """⟨of_T, ∂T⟩ + ⟨of_u, ∂u⟩, shape (p,)."""
+        """⟨of_T, ∂T⟩ + ⟨of_u, ∂u⟩, shape (p,), from derivatives of a number in T and in u."""
         return self.functions.cov_vjp(theta, of_T) + self.functions.mean_vjp(theta, of_u)
 
 
@@ -74,9 +74,9 @@ class BandedPosterior(PrecisionPosterior):
 
 
 class BandedPrior(StatePrior):
-    """f ~ N(m, K) with T (f − m) ~ N(0, I), made by `at`. V is the identity, and x is z.
+    """f ~ N(m, K) with T (f − m) ~ N(0, I), made by `at`. A method costs O(n b²) or less.
 
-    A method costs O(n b²) or less.
+    It is a `StatePrior` with the identity for V, so that x = z = f − m.
     """
 
     allows_negative_sites = True

@@ -41,35 +41,40 @@ def fill(row_starts: Index, columns: Index, n: int) -> tuple[Index, Index]:
                 if above == -1:
                     parent[i] = k
                 i = above
+    row, mark = np.empty(n, dtype=np.intp), np.full(n, -1, dtype=np.intp)
     starts = np.zeros(n + 1, dtype=np.intp)
-    mark = np.full(n, -1, dtype=np.intp)
-    for once in range(2):
-        if once == 1:
-            for k in range(n):
-                starts[k + 1] += starts[k]
-            below = np.empty(starts[n], dtype=np.intp)
-            end = starts[:-1].copy()
-            mark[:] = -1
-        else:
-            below, end = np.empty(0, dtype=np.intp), np.empty(0, dtype=np.intp)
-        for k in range(n):
-            mark[k] = k
-            if once == 0:
-                starts[k + 1] += 1
-            else:
-                below[end[k]] = k
-                end[k] += 1
-            for p in range(row_starts[k], row_starts[k + 1]):
-                i = columns[p]
-                while mark[i] != k:
-                    mark[i] = k
-                    if once == 0:
-                        starts[i + 1] += 1
-                    else:
-                        below[end[i]] = k
-                        end[i] += 1
-                    i = parent[i]
+    for k in range(n):
+        for t in range(_write_row(k, row_starts, columns, parent, mark, row)):
+            starts[row[t] + 1] += 1
+    for k in range(n):
+        starts[k + 1] += starts[k]
+    below, end = np.empty(starts[n], dtype=np.intp), starts[:-1].copy()
+    mark[:] = -1
+    for k in range(n):
+        for t in range(_write_row(k, row_starts, columns, parent, mark, row)):
+            below[end[row[t]]] = k
+            end[row[t]] += 1
     return starts, below
+
+
+@numba.njit(cache=True)
+def _write_row(
+    k: int, row_starts: Index, columns: Index, parent: Index, mark: Index, row: Index
+) -> int:
+    """Write the columns of row k of L into ``row``, and return how many they are.
+
+    ``mark`` has the last row in which each column was found, so that no column comes twice.
+    """
+    mark[k] = k
+    row[0], count = k, 1
+    for p in range(row_starts[k], row_starts[k + 1]):
+        i = columns[p]
+        while mark[i] != k:
+            mark[i] = k
+            row[count] = i
+            count += 1
+            i = parent[i]
+    return count
 
 
 @numba.njit(cache=True)

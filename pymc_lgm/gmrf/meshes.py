@@ -118,8 +118,6 @@ class Mesh(ByContent):
                 "triangles must not overlap."
             )
 
-    # Operations on equal meshes are equal, and a model's hash says which they are.
-
     @classmethod
     def around(
         cls,

@@ -11,7 +11,7 @@ import numpy as np
 import pytensor.tensor as pt
 
 from pymc_lgm.approximations.quadrature import normal_rule
-from pymc_lgm.likelihoods.expected import NODES
+from pymc_lgm.likelihoods.expected import NODES, column
 
 __all__ = ["NODES_OF_LARGEST", "expected_log_sum", "probability_of_largest"]
 
@@ -70,13 +70,13 @@ def probability_of_largest(chosen: Any, mean: Any, variance: Any) -> Any:
     x, weights = normal_rule(NODES_OF_LARGEST)
     sd = pt.sqrt(variance)
     own = [pt.sum(pt.switch(chosen, moment, 0.0), axis=-1) for moment in (mean, sd)]
-    at = own[0] + own[1] * _column(x, own[0].ndim)
+    at = own[0] + own[1] * column(x, own[0].ndim)
     # Factor by factor: the gradient of a product along an axis divides by factors that may be 0.
     below = [
         pt.switch(chosen[..., c], 1.0, 0.5 * pt.erfc((mean[..., c] - at) / (sd[..., c] * 2**0.5)))
         for c in range(_classes(mean))
     ]
-    return pt.sum(_column(weights, own[0].ndim) * reduce(lambda a, b: a * b, below), axis=0)
+    return pt.sum(column(weights, own[0].ndim) * reduce(lambda a, b: a * b, below), axis=0)
 
 
 def expected_log_sum(mean: Any, variance: Any) -> Any:
@@ -129,14 +129,14 @@ def expected_log_sum(mean: Any, variance: Any) -> Any:
         return last
     a = pt.sqrt(variance[..., 0] + of_last)
     if C == 2:
-        d = mean[..., 0] - last + a * _column(x, ndim)
-        return last + pt.sum(_column(shares, ndim) * pt.softplus(d), axis=0)
+        d = mean[..., 0] - last + a * column(x, ndim)
+        return last + pt.sum(column(shares, ndim) * pt.softplus(d), axis=0)
     # The root of diag(γ_1, γ_2) + γ_3 1 1ᵀ.
     b = pt.sqrt(variance[..., 1] + of_last * variance[..., 0] / (variance[..., 0] + of_last))
-    one, other = (_column(part.ravel(), ndim) for part in np.meshgrid(x, x))
+    one, other = (column(part.ravel(), ndim) for part in np.meshgrid(x, x))
     d = mean[..., 0] - last + a * one
     e = mean[..., 1] - last + of_last / a * one + b * other
-    weights = _column(np.outer(shares, shares).ravel(), ndim)
+    weights = column(np.outer(shares, shares).ravel(), ndim)
     # log(e^0 + e^d + e^e), without overflow.
     return last + pt.sum(weights * pt.softplus(pt.logaddexp(d, e)), axis=0)
 
@@ -146,8 +146,8 @@ def _by_gumbel(mean: Any, variance: Any, C: int) -> Any:
     b = pt.logsumexp(terms, axis=-1)
     sd = pt.sqrt(variance)
     ndim = mean.ndim - 1
-    nodes, shares = (_column(each, ndim + 1) for each in normal_rule(NODES))
-    t = b + _column(np.arange(-BELOW, ABOVE, STEP), ndim)
+    nodes, shares = (column(each, ndim + 1) for each in normal_rule(NODES))
+    t = b + column(np.arange(-BELOW, ABOVE, STEP), ndim)
 
     def below(log_rate: Any) -> Any:
         return pt.exp(-pt.exp(pt.minimum(log_rate, LARGE)))
@@ -164,8 +164,3 @@ def _classes(mean: Any) -> int:
             "The number of classes is not known. Write a list of processes, f=[f0, f1, f2]."
         )
     return int(C)
-
-
-def _column(x: Any, ndim: int) -> Any:
-    """A vector along a new first axis."""
-    return pt.constant(x.reshape((x.size, *[1] * ndim)))

@@ -18,7 +18,7 @@ from pymc_lgm.compile.graphs.upstream import tensor_variable_of
 from pymc_lgm.likelihoods.closed_forms import closed_form
 from pymc_lgm.likelihoods.registry import mark
 
-__all__ = ["NODES", "Expected", "Projected", "observe", "of_classes"]
+__all__ = ["NODES", "Expected", "Projected", "column", "observe", "of_classes"]
 
 NODES = 12
 """Nodes of the Gauss–Hermite rule: error 1e-7 for a probit of f with variance 1, 1e-4 with 4."""
@@ -150,7 +150,7 @@ def observe(
         Whether an observation reads a process per class. Then ``expected_logp`` is required, with
         the classes along the last axis of mean and variance.
     """
-    nodes, weights = map(pt.constant, normal_rule(NODES))
+    nodes, weights = normal_rule(NODES)
 
     def random(mean: Any, variance: Any, *params_and_size: Any) -> Any:
         *params, size = params_and_size
@@ -166,9 +166,9 @@ def observe(
         exact = closed_form(dist, value, mean, variance, params)
         if exact is not None:
             return exact
-        at = _columns(nodes, mean.ndim) * pt.sqrt(variance)
+        at = column(nodes, mean.ndim) * pt.sqrt(variance)
         values = pm.logp(dist(mean + at, *params), value)
-        return pt.sum(_columns(weights, values.ndim - 1) * values, axis=0)
+        return pt.sum(column(weights, values.ndim - 1) * values, axis=0)
 
     if np.ma.is_masked(convert_observed_data(convert_observed_data(kwargs.get("observed")))):
         raise ValueError(
@@ -203,6 +203,6 @@ def of_classes(f: Any) -> Any:
     return Projected(pt.stack([each.mean for each in f]), pt.stack([each.variance for each in f]))
 
 
-def _columns(x: Any, ndim: int) -> Any:
-    """A vector along a new first axis."""
-    return x.reshape((NODES, *[1] * ndim))
+def column(x: Any, ndim: int) -> Any:
+    """A vector along a new first axis, with ``ndim`` axes of length 1 after it."""
+    return pt.constant(x.reshape((x.size, *[1] * ndim)))

@@ -348,7 +348,7 @@ class IterativeEvidence(Evidence):
 
         return IterativeMode(
             point=natural,
-            log_evidence=self._of_data(q, theta),
+            log_evidence=self._of(q, theta, prior=False),
             log_evidence_sd=q.log_evidence_sd,
             f_mean=q.center,
             newton_steps=q.newton_steps,

@@ -229,8 +229,7 @@ class Marginal:
         state, tuning, stats = self._move_theta(rng, target, tuning, tune)
         q = state.at.approximation(search)
         if q is not None and draws_f:
-            proposal = Proposal(q, None, self.defensive)
-            state = draw_latent(rng, state, proposal, Scheme(N, self.antithetic))
+            state = draw_latent(rng, state, Proposal(q, None, self.defensive), self._scheme(N))
         return state, tuning, stats | estimated(state, q) | {"n_importance": N}
 
     def _learn(
@@ -251,7 +250,7 @@ class Marginal:
         if sites.thetas and (schedule.is_renewal or full):
             sites = sites.renewed()
             noise = noise if schedule.is_explored else noise.restarted()
-        if self._asks_for_noise and schedule.explored % NOISE_PERIOD == 0:
+        if self._measures_noise and schedule.explored % NOISE_PERIOD == 0:
             noise = noise.update(self._noise(rng, state, self._q_to_measure(state, tuning, q)))
         return tuning._replace(schedule=schedule, sites=sites, noise=noise)
 
@@ -268,7 +267,8 @@ class Marginal:
         return sites.update(state.theta, found, margins, q.center - q.mean)
 
     @property
-    def _asks_for_noise(self) -> bool:
+    def _measures_noise(self) -> bool:
+        """Whether tuning needs to know the noise of estimates."""
         return self.n_importance is None
 
     def _q_to_measure(
@@ -283,9 +283,13 @@ class Marginal:
         """Difference of two log estimates that the exact chain would compute here; NaN if no q."""
         if q is None:
             return math.nan
-        scheme = Scheme(self.n_importance or DRAWS_MEASURED, self.antithetic)
-        proposal = Proposal.of(q, state.at.likelihood, self.defensive, transported=self.transported)
+        scheme = self._scheme(self.n_importance or DRAWS_MEASURED)
+        proposal = Proposal.of(q, state.at.likelihood, scheme.defensive, scheme.transported)
         return noise_of_ratio(rng, state.at, proposal, scheme)
+
+    def _scheme(self, N: int) -> Scheme:
+        """Options of an estimate with N importance draws."""
+        return Scheme(N, self.antithetic, self.defensive, self.transported)
 
     # Moves
 

@@ -1,7 +1,8 @@
 """The element of a sweep that moves theta with f integrated out by importance sampling, exactly.
 
-The base, `pymc_lgm.samplers.marginal`, has the phases of tuning and defines the words. The papers
-are in `pymc_lgm.targets.pseudo_marginal`, which estimates the evidence.
+The base class, in `pymc_lgm.samplers.marginal`, has the phases of tuning. That module defines the
+words *move*, *noise*, *quiet* and *line*. `pymc_lgm.targets.pseudo_marginal` estimates the
+evidence, and cites the papers.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from pymc_lgm.approximations.gaussian import GaussianApproximation
-from pymc_lgm.approximations.importance import Scheme
 from pymc_lgm.approximations.recall import LineSearch
 from pymc_lgm.moves.element import Stats
 from pymc_lgm.moves.theta.emulated import rounds_of
@@ -57,7 +57,7 @@ class PseudoMarginal(Marginal):
     independent : bool or None
         Whether estimates are independent; ``None`` if tuning decides by the noise that it measures.
     interweave : Interweaving or None
-        In a share of the draws, a whitened random walk of theta, which needs no estimate.
+        A whitened random walk of theta in a share of the draws. It needs no estimate.
     """
 
     search: LineSearch | None = None
@@ -71,13 +71,13 @@ class PseudoMarginal(Marginal):
         return super().start(state, tune)._replace(interweaving=walk)
 
     @property
-    def _asks_for_noise(self) -> bool:
+    def _measures_noise(self) -> bool:
         return self.n_importance is None or self.independent is None
 
     def _q_to_measure(
         self, state: State, tuning: MarginalTuning, q: GaussianApproximation | None
     ) -> GaussianApproximation | None:
-        """The q of predicted sites, which the exact chain uses, once tuning predicts them."""
+        """The q of the exact chain, once there is a linear model that predicts its sites."""
         if q is None or tuning.sites.line is None:
             return q
         return state.at.approximation(self._search(tuning))
@@ -90,10 +90,10 @@ class PseudoMarginal(Marginal):
         Exploration draws f from q without a copula or a transport map. Such an f may have a far
         higher weight than any draw of the exact phase, which would reject almost all proposals.
         """
-        proposal = proposal_at(state.at, self._search(tuning), self.defensive, self.transported)
+        scheme = self._scheme(tuning.noise.n_importance)
+        proposal = proposal_at(state.at, self._search(tuning), scheme)
         if proposal is None:
             return state
-        scheme = Scheme(tuning.noise.n_importance, self.antithetic)
         return draw_latent(rng, state, proposal, scheme)
 
     def _sample(
@@ -117,10 +117,8 @@ class PseudoMarginal(Marginal):
             rng,
             state,
             search=search,
-            scheme=Scheme(N, self.antithetic),
-            defensive=self.defensive,
+            scheme=self._scheme(N),
             correlation=0.0 if quiet else self.correlation,
-            transported=self.transported,
             # In a model without theta nothing but redrawing the sample moves f.
             keep=quiet and state.theta.size > 0 and rng.uniform() >= REFRESHED,
             evidence=self._evidence(tuning),
@@ -135,17 +133,17 @@ class PseudoMarginal(Marginal):
         stats |= estimated(state, state.at.approximation(search)) | {"n_importance": N}
         # After a walk f moves alone even if estimates are quiet: if one importance draw has almost
         # all weight, the estimate is far too high, and f would remain that draw.
-        moves = not quiet or turn is not None
-        state, tuning, moved = self._move_latent(rng, state, tuning, tune, search, moves)
-        stats |= moved
+        moves_f = not quiet or turn is not None
+        state, tuning, of_f = self._move_latent(rng, state, tuning, tune, search, moves_f)
+        stats |= of_f
         if walk is not None:
-            learnt = tuning.interweaving
-            state, learnt, stats = walk.run(rng, state, learnt, turn, tune, stats)
-            tuning = tuning._replace(interweaving=learnt)
+            interweaving = tuning.interweaving
+            state, interweaving, stats = walk.run(rng, state, interweaving, turn, tune, stats)
+            tuning = tuning._replace(interweaving=interweaving)
         return state, tuning, stats
 
     def _search(self, tuning: MarginalTuning) -> LineSearch:
-        """Search of the exact chain: it uses the linear model of the sites once there is one."""
+        """The search of the exact chain: that of exploration until the sites have a line."""
         line = tuning.sites.line
-        search = self.search if self.search is not None and line else self.explore
+        search = self.explore if self.search is None or line is None else self.search
         return search.with_line(line)

@@ -18,10 +18,8 @@ __all__ = ["averaged", "run", "statistics"]
 
 def statistics(elements: Sequence[Element]) -> dict[str, type]:
     """Names and types of what `run` reports for these elements."""
-    return {name: float for name in _reported(elements)} | {
-        "cubic_ops": int,
-        "numerical_rejections": int,
-    }
+    types: dict[str, type] = {name: float for element in elements for name in element.stats}
+    return types | {"cubic_ops": int, "numerical_rejections": int}
 
 
 def run(
@@ -69,7 +67,3 @@ def averaged(reports: Sequence[Stats]) -> Stats:
     known = {name: [x for x in of_name if not math.isnan(x)] for name, of_name in values}
     means = {name: sum(x) / len(x) if x else math.nan for name, x in known.items()}
     return means | {name: known[name][-1] for name in ("theta_scale",) if known.get(name)}
-
-
-def _reported(elements: Sequence[Element]) -> list[str]:
-    return list(dict.fromkeys(name for element in elements for name in element.stats))

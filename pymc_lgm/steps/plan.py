@@ -433,18 +433,20 @@ def plan(facts: Facts, options: Options) -> Plan:
         "is_alone": facts.is_alone,
         "climbs": facts.climbs,
     }
-    why = {"integrated": _why_integrated(facts)}
+    why = {"integrated": "Given theta it is Gaussian."}
+    if len(facts.latents) > 1:
+        why["integrated"] = (
+            "Given theta they are Gaussian, and densities read them through an affine map."
+        )
+    choices = [_approximation, _estimates, _latent_move, _theta_move]
     if options.sampler == "ExactMarginal":
         fields |= {"integrated": (), "integrates_effects": False}
         why["integrated"] = "The observations are multivariate normal, with f integrated out."
-    else:
-        for choose in (_approximation, _estimates, _latent_move):
-            chosen = choose(facts, options, fields)
-            fields |= {name: value for name, (value, _) in chosen.items()}
-            why |= {name: reason for name, (_, reason) in chosen.items() if reason}
-    chosen = _theta_move(facts, options)
-    fields |= {name: value for name, (value, _) in chosen.items()}
-    why |= {name: reason for name, (_, reason) in chosen.items() if reason}
+        choices = [_theta_move]
+    for choose in choices:
+        chosen = choose(facts, options, fields)
+        fields |= {name: value for name, (value, _) in chosen.items()}
+        why |= {name: reason for name, (_, reason) in chosen.items() if reason}
     fields["moves"] = _shares(facts, fields)
     fields["cost"] = _cost(fields)
     made = Plan(**fields, why=why)
@@ -457,12 +459,6 @@ def plan(facts: Facts, options: Options) -> Plan:
 
 Chosen = dict[str, tuple[Any, str]]
 """Fields of a plan with their reasons; no reason if another field's says it."""
-
-
-def _why_integrated(facts: Facts) -> str:
-    if len(facts.latents) > 1:
-        return "Given theta they are Gaussian, and densities read them through an affine map."
-    return "Given theta it is Gaussian."
 
 
 def _is_exact(facts: Facts, options: Options) -> bool:
@@ -634,7 +630,7 @@ def _latent_move(facts: Facts, options: Options, _: dict[str, Any]) -> Chosen:
     return {"latent_move": (move, why)}
 
 
-def _theta_move(facts: Facts, options: Options) -> Chosen:
+def _theta_move(facts: Facts, options: Options, _: dict[str, Any]) -> Chosen:
     """How theta moves, and what helps an emulator."""
     move, p, why = options.move, facts.p, ASKED
     slope = facts.has_theta_gradient

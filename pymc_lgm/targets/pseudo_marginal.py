@@ -61,9 +61,7 @@ class PseudoMarginalTarget(EvidenceTarget):
     rng: np.random.Generator
     coordinates: Coordinates
     scheme: Scheme
-    defensive: float
     correlation: float
-    transported: bool
 
     @classmethod
     def fix(
@@ -73,9 +71,7 @@ class PseudoMarginalTarget(EvidenceTarget):
         *,
         search: Search,
         scheme: Scheme,
-        defensive: float = 0.0,
         correlation: float = 0.0,
-        transported: bool = False,
         keep: bool = False,
         evidence: ApproximateEvidence | None = None,
     ) -> Target:
@@ -89,26 +85,22 @@ class PseudoMarginalTarget(EvidenceTarget):
             Computes q, which must be a function of theta alone: otherwise the sampler is not exact.
         scheme : Scheme
             With one importance draw the move is that of Knorr-Held and Rue (2002).
-        defensive : float
-            Share of draws from the prior.
         correlation : float
             Correlation ρ of the coordinates of two successive estimates: their errors cancel as ρ
             approaches 1. With ρ = 1 the density is a deterministic function of theta, as slice
             sampling needs (Murray and Graham 2016); with one draw, f is then held fixed in the
             coordinates of q.
-        transported : bool
-            Apply a transport map to the draws of q: see `Proposal`.
         keep : bool
             Do not refresh the importance sample that the state has cached. This choice must not
             depend on the chain.
         evidence : ApproximateEvidence, optional
             Where the target's slope comes from.
         """
-        proposal = proposal_at(state.at, search, defensive, transported)
+        proposal = proposal_at(state.at, search, scheme)
         if proposal is None:
             # No q here, so no proposal is accepted from or to here: stay.
             return Nowhere(state)
-        made_by = (search, scheme, defensive, transported)
+        made_by = (search, scheme)
         cached = state.cached
         if cached is not None and cached.made_by != made_by:
             cached = None
@@ -121,7 +113,7 @@ class PseudoMarginalTarget(EvidenceTarget):
             cached = CachedSample(made_by, around, sample)
         chosen = _one_of(rng, state.at, cached.sample, cached)
         log_density = cached.sample.log_evidence + state.log_prior
-        options = (rng, cached.coordinates, scheme, defensive, correlation, transported)
+        options = (rng, cached.coordinates, scheme, correlation)
         return cls(chosen, log_density, search, evidence, *options)
 
     @property
@@ -132,31 +124,25 @@ class PseudoMarginalTarget(EvidenceTarget):
     def second_stage(self, first: FirstStage) -> tuple[float, State | None]:
         """Estimate the evidence, and draw f."""
         at = first.at
-        defensive = self.defensive
-        transported = self.transported
-        proposal = proposal_at(at, self.search, defensive, transported) if at.is_proper else None
+        proposal = proposal_at(at, self.search, self.scheme) if at.is_proper else None
         if proposal is None:
             return -math.inf, None
         perturbed = self.coordinates.perturbed(self.rng, self.correlation)
         draws = importance_sample(proposal, at.log_likelihoods, perturbed, self.scheme)
         if draws.log_evidence == -math.inf:
             return -math.inf, None
-        made_by = (self.search, self.scheme, defensive, transported)
-        moved = _one_of(self.rng, at, draws, CachedSample(made_by, perturbed, draws))
+        cached = CachedSample((self.search, self.scheme), perturbed, draws)
+        moved = _one_of(self.rng, at, draws, cached)
         return draws.log_evidence + at.log_prior, moved
 
 
-def proposal_at(
-    at: AtTheta, search: Search, defensive: float, transported: bool = False
-) -> Proposal | None:
+def proposal_at(at: AtTheta, search: Search, scheme: Scheme) -> Proposal | None:
     """Importance distribution at a theta, computed once; ``None`` if there is no q."""
     q = at.approximation(search)
     if q is None:
         return None
-    return at.once(
-        ("proposal", search, defensive, transported),
-        lambda: Proposal.of(q, at.likelihood, defensive, transported=transported),
-    )
+    options = scheme.defensive, scheme.transported  # their number does not change a proposal
+    return at.once(("proposal", search, *options), lambda: Proposal.of(q, at.likelihood, *options))
 
 
 def draw_latent(

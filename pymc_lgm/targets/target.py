@@ -1,7 +1,8 @@
 """A target: the density of theta with f held fixed in some coordinates, or integrated out.
 
-Each target is a class with one `Target.evaluate`, and says which more it can do: see `Target`. The
-module also has the derivatives that targets share: those of log p(theta) + ℓ(f, theta) at fixed f.
+Each target is a subclass of `Target` that defines `Target.evaluate`, and says which other methods
+it has. The module also has the derivatives that targets share: those of log p(theta) + ℓ(f, theta)
+at fixed f.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class FirstStage:
 
 @dataclass(frozen=True, eq=False)
 class Slope:
-    """A log density at theta and its gradient there.
+    """A point of a trajectory: theta, and a log density with its gradient there.
 
     Attributes
     ----------
@@ -87,7 +88,7 @@ class Target:
 
     @property
     def is_noisy(self) -> bool:
-        """Whether two evaluations at one theta differ. Slice sampling needs that they do not."""
+        """Whether two evaluations at one theta differ, which slice sampling does not allow."""
         return False
 
     @property
@@ -103,7 +104,7 @@ class Target:
     def gradient(self, at: State) -> Array:
         """Gradient in theta, shape (p,), at ``state`` or at a state that `evaluate` has returned.
 
-        Nothing is factorized twice.
+        It uses the factor that the state has.
         """
         self._refuse("gradient")
 
@@ -138,7 +139,7 @@ class Nowhere(Target):
     log_density: float = 0.0
 
     def evaluate(self, theta: Array) -> tuple[float, State | None]:
-        """There is no density."""
+        """A density of 0 at every theta."""
         return -math.inf, None
 
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from pymc.pytensorf import compile as pymc_compile
 from pytensor.compile.mode import Mode, get_mode
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.rewriting.basic import NodeRewriter, dfs_rewriter, in2out
+from pytensor.graph.rewriting.basic import dfs_rewriter, in2out
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.graph.traversal import ancestors
 from pytensor.link.vm import VMLinker
@@ -32,7 +32,7 @@ from pytensor.tensor.math import Dot, Sum
 from pytensor.tensor.rewriting.basic import constant_folding
 from pytensor.tensor.rewriting.math import local_batched_matmul_to_core_matmul
 
-from pymc_lgm.compile.graphs.rewrites import FOR_NUMBA
+from pymc_lgm.compile.graphs.rewrites import FOR_NUMBA, rewriter
 from pymc_lgm.compile.graphs.source import LoopLinker
 from pymc_lgm.compile.graphs.upstream import NumbaLinker
 from pymc_lgm.compile.loops.callbacks import IS_COMPILED
@@ -53,76 +53,57 @@ __all__ = [
 Variable = Any
 
 
-class _Elementwise(NodeRewriter):
+def _elementwise(fgraph: Any, node: Any) -> Any:
     """Replace operations that PyTensor interprets element by element by operations of NumPy."""
-
-    def tracks(self) -> list[Any]:
-        return [Elemwise]
-
-    def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
-        op = getattr(node.op, "scalar_op", None)
-        if isinstance(op, Clip):
-            x, low, high = node.inputs
-            clipped = pt.switch(pt.lt(x, low), low, pt.switch(pt.gt(x, high), high, x))
-            return [clipped.astype(node.outputs[0].dtype)]
-        if not isinstance(op, Composite) or any(
-            not isinstance(inner.op, ScalarOp) for inner in op.fgraph.apply_nodes
-        ):
-            return None
-        known = dict(zip(op.fgraph.inputs, node.inputs, strict=True))
-        for inner in op.fgraph.toposort():
-            inputs = [
-                known[x] if x in known else pt.as_tensor(x.data).astype(x.dtype)
-                for x in inner.inputs
-            ]
-            known |= zip(inner.outputs, Elemwise(inner.op)(*inputs, return_list=True), strict=True)
-        return [
-            known[x].astype(out.dtype)
-            for x, out in zip(op.fgraph.outputs, node.outputs, strict=True)
+    op = node.op.scalar_op
+    if isinstance(op, Clip):
+        x, low, high = node.inputs
+        clipped = pt.switch(pt.lt(x, low), low, pt.switch(pt.gt(x, high), high, x))
+        return [clipped.astype(node.outputs[0].dtype)]
+    if not isinstance(op, Composite) or any(
+        not isinstance(inner.op, ScalarOp) for inner in op.fgraph.apply_nodes
+    ):
+        return None
+    known = dict(zip(op.fgraph.inputs, node.inputs, strict=True))
+    for inner in op.fgraph.toposort():
+        inputs = [
+            known[x] if x in known else pt.as_tensor(x.data).astype(x.dtype) for x in inner.inputs
         ]
+        known |= zip(inner.outputs, Elemwise(inner.op)(*inputs, return_list=True), strict=True)
+    return [
+        known[x].astype(out.dtype) for x, out in zip(op.fgraph.outputs, node.outputs, strict=True)
+    ]
 
 
-class _ConstantFolding(NodeRewriter):
-    """PyTensor's own rewriter as a class, since a decorated function cannot be pickled."""
-
-    def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
-        return constant_folding.transform(fgraph, node)
+def _fold_constants(fgraph: Any, node: Any) -> Any:
+    """Call PyTensor's own rewriter, which cannot be pickled: see `rewriter`."""
+    return constant_folding.transform(fgraph, node)
 
 
-class _ProductsAtOnce(NodeRewriter):
-    """The products M v of one matrix and many vectors as one product of matrices.
+def _products_at_once(fgraph: Any, node: Any) -> Any:
+    """Compute the products M v of one matrix and many vectors as one product of matrices.
 
-    It is PyTensor's own rewriter, too. A product with a matrix of 3000 × 1024 at 1024 vectors took
-    8 s, since each product alone waits for the memory, and takes 0.3 s.
+    It is PyTensor's own rewriter, too. A matrix of 3000 × 1024 times 1024 vectors took 8 s, since
+    each product alone waits for the memory, and takes 0.3 s.
     """
-
-    def tracks(self) -> list[Any]:
-        return local_batched_matmul_to_core_matmul.tracks()
-
-    def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
-        return local_batched_matmul_to_core_matmul.transform(fgraph, node)
+    return local_batched_matmul_to_core_matmul.transform(fgraph, node)
 
 
-class _SumOfOneNumber(NodeRewriter):
+def _sum_of_one_number(fgraph: Any, node: Any) -> Any:
     """Remove a sum along an axis of a scalar, as `pymc.CAR` makes it of a scalar tau."""
-
-    def tracks(self) -> list[Any]:
-        return [Sum]
-
-    def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
-        if not isinstance(node.op, Sum) or node.inputs[0].type.ndim:
-            return None
-        return [node.inputs[0].astype(node.outputs[0].dtype)]
+    (x,) = node.inputs
+    return None if x.type.ndim else [x.astype(node.outputs[0].dtype)]
 
 
-_ELEMENTWISE = dfs_rewriter(_Elementwise()), 48.9
+BATCHED_PRODUCTS = local_batched_matmul_to_core_matmul.tracks()
+_ELEMENTWISE = dfs_rewriter(rewriter(_elementwise, Elemwise)), 48.9
 
 ONCE = Mode(linker="py", optimizer=RewriteDatabaseQuery(include=["merge"]))
 # Registered one by one, since a sequence of rewrites cannot be pickled.
 ONCE = ONCE.register(
-    (dfs_rewriter(_SumOfOneNumber()), 1.1),
-    (dfs_rewriter(_ProductsAtOnce()), 1.15),
-    (in2out(_ConstantFolding()), 1.2),
+    (dfs_rewriter(rewriter(_sum_of_one_number, Sum)), 1.1),
+    (dfs_rewriter(rewriter(_products_at_once, *BATCHED_PRODUCTS)), 1.15),
+    (in2out(rewriter(_fold_constants)), 1.2),
     _ELEMENTWISE,
 )
 """Mode of functions that are called a few times, for which compilation would take longer."""

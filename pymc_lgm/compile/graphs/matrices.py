@@ -8,12 +8,11 @@ import numpy as np
 import pytensor.tensor as pt
 
 from pytensor.graph.basic import Constant
-from pytensor.graph.rewriting.basic import NodeRewriter
 from pytensor.tensor.math import Dot
 
 from pymc_lgm.compile.graphs.products import Product
 
-__all__ = ["Diagonals", "Multiplied"]
+__all__ = ["multiplied", "on_diagonal"]
 
 Variable = Any
 
@@ -21,44 +20,28 @@ LARGE = 10**6
 """Size in bytes from which a constant matrix does not stay in a processor's cache."""
 
 
-class Multiplied(NodeRewriter):
+def multiplied(fgraph: Any, node: Any) -> Any:
     """Replace a product of float64 matrices by `Product`."""
-
-    def tracks(self) -> list[Any]:
-        """Return the operations that this rewrites."""
-        return [Dot]
-
-    def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
-        """Return the replacement of a node's results."""
-        if type(node.op) is not Dot or any(v.type.dtype != "float64" for v in node.inputs):
-            return None
-        return [Product()(*node.inputs)]
+    if type(node.op) is not Dot or any(v.type.dtype != "float64" for v in node.inputs):
+        return None
+    return [Product()(*node.inputs)]
 
 
-class Diagonals(NodeRewriter):
+def on_diagonal(fgraph: Any, node: Any) -> Any:
     """Add a large diagonal constant, such as a jitter, to the diagonal only.
 
     Adding n × n numbers would take as long as reading them from memory.
     """
-
-    def tracks(self) -> list[Any]:
-        """Return the operations that this rewrites."""
-        return [pt.add]
-
-    def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
-        """Return the replacement of a node's results."""
-        if node.op != pt.add:
-            return None
-        diagonals = [x for x in node.inputs if _is_large_diagonal(x)]
-        others = [x for x in node.inputs if x not in diagonals]
-        if not diagonals or not others:
-            return None
-        total = pt.add(*others) if len(others) > 1 else others[0]
-        if total.type.broadcastable != (False, False):
-            return None
-        values = sum(x.data.diagonal() for x in diagonals)
-        index = pt.constant(np.arange(values.size))
-        return [pt.inc_subtensor(total[index, index], values.astype(total.type.dtype))]
+    diagonals = [x for x in node.inputs if _is_large_diagonal(x)]
+    others = [x for x in node.inputs if x not in diagonals]
+    if not diagonals or not others:
+        return None
+    total = pt.add(*others) if len(others) > 1 else others[0]
+    if total.type.broadcastable != (False, False):
+        return None
+    values = sum(x.data.diagonal() for x in diagonals)
+    index = pt.constant(np.arange(values.size))
+    return [pt.inc_subtensor(total[index, index], values.astype(total.type.dtype))]
 
 
 def _is_large_diagonal(x: Variable) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from pytensor.graph.rewriting.basic import (
     NodeRewriter,
     dfs_rewriter,
     in2out,
+    node_rewriter,
 )
 from pytensor.scalar import basic as ps
 from pytensor.scalar import math
@@ -26,6 +27,7 @@ from pytensor.scalar.basic import UnaryScalarOp, upgrade_to_float
 from pytensor.tensor.basic import AllocDiag, Join, Split
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.math import Dot
 from pytensor.tensor.rewriting.elemwise import FusionOptimizer
 from pytensor.tensor.shape import Shape_i
 from pytensor.tensor.subtensor import (
@@ -43,7 +45,7 @@ from pymc_lgm.compile.graphs.upstream import (
 )
 from pymc_lgm.compile.loops import elementary
 
-__all__ = ["FOR_NUMBA", "Elementary"]
+__all__ = ["FOR_NUMBA", "Alone", "Elementary", "rewriter"]
 
 Variable = Any
 
@@ -53,88 +55,65 @@ def _is_symbolic(op: Any) -> bool:
     return isinstance(op, OpFromGraph) and not isinstance(op, FinalizedOpFromGraph | AllocDiag)
 
 
-class _Viewed(NodeRewriter):
+def _viewed(fgraph: Any, node: Any) -> Any:
     """Remove the name that a `pymc.Deterministic` gives to an array, evaluated for many rows.
 
     With the operation in between, PyTensor does not index the constants of the array early.
     """
-
-    def tracks(self) -> list[Any]:
-        return [Blockwise]
-
-    def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
-        is_view = isinstance(node.op, Blockwise) and type(node.op.core_op) is ViewOp
-        return node.inputs if is_view else None
+    return node.inputs if type(node.op.core_op) is ViewOp else None
 
 
-class _OnDiagonals(NodeRewriter):
+def _on_diagonals(fgraph: Any, node: Any) -> Any:
     """Make diagonal matrices for many rows in one operation."""
-
-    def tracks(self) -> list[Any]:
-        return [Blockwise]
-
-    def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
-        if not isinstance(node.op, Blockwise) or not isinstance(node.op.core_op, AllocDiag):
-            return None
-        (x,) = node.inputs
-        last = x.type.ndim - 1
-        if node.op.batch_ndim(node) != last:
-            return None
-        return [AllocDiag(axis1=last, axis2=last + 1, offset=node.op.core_op.offset)(x)]
+    if not isinstance(node.op.core_op, AllocDiag):
+        return None
+    (x,) = node.inputs
+    last = x.type.ndim - 1
+    if node.op.batch_ndim(node) != last:
+        return None
+    return [AllocDiag(axis1=last, axis2=last + 1, offset=node.op.core_op.offset)(x)]
 
 
-class _Joined(NodeRewriter):
+def _joined(fgraph: Any, node: Any) -> Any:
     """Join or split arrays for many rows in one operation. Some may be the same for all rows."""
-
-    def tracks(self) -> list[Any]:
-        return [Blockwise]
-
-    def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
-        if not isinstance(node.op, Blockwise) or not isinstance(node.op.core_op, Join | Split):
-            return None
-        op = node.op.core_op
-        axis = getattr(op, "axis", None)  # an input in earlier versions of PyTensor
-        if axis is None:
-            return None
-        count = node.op.batch_ndim(node)
-        if isinstance(op, Split):
-            x, sizes = node.inputs
-            is_known = isinstance(sizes, Constant) and sizes.data.size == op.len_splits
-            return pt.split(x, sizes.data.ravel(), axis=axis + count) if is_known else None
-        lengths = [_length(node.inputs, k) for k in range(count)]
-        return [pt.join(axis + count, *(_full(x, lengths) for x in node.inputs))]
+    op = node.op.core_op
+    if not isinstance(op, Join | Split):
+        return None
+    count = node.op.batch_ndim(node)
+    axis = op.axis + count
+    if isinstance(op, Split):
+        x, sizes = node.inputs
+        is_known = isinstance(sizes, Constant) and sizes.data.size == op.len_splits
+        return pt.split(x, sizes.data.ravel(), axis=axis) if is_known else None
+    lengths = [_length(node.inputs, k) for k in range(count)]
+    return [pt.join(axis, *(_full(x, lengths) for x in node.inputs))]
 
 
-class _Picked(NodeRewriter):
+def _picked(fgraph: Any, node: Any) -> Any:
     """Read or change elements for many rows in one operation, if they are the same for all rows.
 
     PyTensor's linker compiles the operation on each row for three seconds.
     """
-
-    def tracks(self) -> list[Any]:
-        return [Blockwise]
-
-    def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
-        op = getattr(node.op, "core_op", None)
-        if not isinstance(op, AdvancedSubtensor | AdvancedIncSubtensor):
-            return None
-        count, is_read = node.op.batch_ndim(node), isinstance(op, AdvancedSubtensor)
-        x, *rest = node.inputs
-        y = None if is_read else rest.pop(0)
-        if any(length != 1 for v in rest for length in v.type.shape[:count]):
-            return None
-        own = [stacked.without(v, *range(count)) for v in rest]
-        indices = indices_from_subtensor(own, op.idx_list)
-        arrays = [k for k, each in enumerate(indices) if not isinstance(each, slice)]
-        if arrays != list(range(arrays[0], arrays[-1] + 1)):
-            return None  # NumPy would put the axes of the arrays before those of the rows
-        if y is None:
-            return [x[(slice(None),) * count + tuple(indices)]]
-        lengths = [_length([x, y], axis) for axis in range(count)]
-        part = _full(x, lengths)[(slice(None),) * count + tuple(indices)]
-        if op.ignore_duplicates or y.type.ndim != part.type.ndim:
-            return None
-        return [(pt.set_subtensor if op.set_instead_of_inc else pt.inc_subtensor)(part, y)]
+    op = node.op.core_op
+    if not isinstance(op, AdvancedSubtensor | AdvancedIncSubtensor):
+        return None
+    count, is_read = node.op.batch_ndim(node), isinstance(op, AdvancedSubtensor)
+    x, *rest = node.inputs
+    y = None if is_read else rest.pop(0)
+    if any(length != 1 for v in rest for length in v.type.shape[:count]):
+        return None
+    own = [stacked.without(v, *range(count)) for v in rest]
+    indices = indices_from_subtensor(own, op.idx_list)
+    arrays = [k for k, each in enumerate(indices) if not isinstance(each, slice)]
+    if arrays != list(range(arrays[0], arrays[-1] + 1)):
+        return None  # NumPy would put the axes of the arrays before those of the rows
+    if y is None:
+        return [x[(slice(None),) * count + tuple(indices)]]
+    lengths = [_length([x, y], axis) for axis in range(count)]
+    part = _full(x, lengths)[(slice(None),) * count + tuple(indices)]
+    if op.ignore_duplicates or y.type.ndim != part.type.ndim:
+        return None
+    return [(pt.set_subtensor if op.set_instead_of_inc else pt.inc_subtensor)(part, y)]
 
 
 def _length(inputs: Sequence[Variable], axis: int) -> Variable:
@@ -149,23 +128,18 @@ def _full(x: Variable, lengths: Sequence[Variable]) -> Variable:
     return pt.alloc(x, *lengths, *own) if any(x.type.broadcastable[: len(lengths)]) else x
 
 
-class _WrittenOut(NodeRewriter):
+def _written_out(fgraph: Any, node: Any) -> Any:
     """Replace the name of a graph, or a `SmoothFunction`, by the operations inside it."""
-
-    def tracks(self) -> list[Any]:
-        return [OpFromGraph, Blockwise, Elemwise]
-
-    def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
-        if _is_symbolic(node.op):
-            return inline_ofg_node(node)
-        if isinstance(node.op, Blockwise) and _is_symbolic(node.op.core_op):
-            graph = node.op.core_op.fgraph
-            of_core = [v.type() for v in graph.inputs]
-            outputs = graph.bind(dict(zip(graph.inputs, of_core, strict=True)))
-            return vectorize_graph(outputs, dict(zip(of_core, node.inputs, strict=True)))
-        if not isinstance(node.op, Elemwise) or not isinstance(node.op.scalar_op, SmoothFunction):
-            return None
-        return [_elementwise(node.op.scalar_op, node.inputs[0])]
+    if _is_symbolic(node.op):
+        return inline_ofg_node(node)
+    if isinstance(node.op, Blockwise) and _is_symbolic(node.op.core_op):
+        graph = node.op.core_op.fgraph
+        of_core = [v.type() for v in graph.inputs]
+        outputs = graph.bind(dict(zip(graph.inputs, of_core, strict=True)))
+        return vectorize_graph(outputs, dict(zip(of_core, node.inputs, strict=True)))
+    if not isinstance(node.op, Elemwise) or not isinstance(node.op.scalar_op, SmoothFunction):
+        return None
+    return [_elementwise(node.op.scalar_op, node.inputs[0])]
 
 
 def _elementwise(function: SmoothFunction, x: Variable) -> Variable:
@@ -185,23 +159,16 @@ def _number(value: Any, ndim: int) -> Variable:
     return pt.constant(np.full((1,) * ndim, value))
 
 
-class _Logarithm(NodeRewriter):
+def _logarithm(fgraph: Any, node: Any) -> Any:
     """Replace log(c eˣ), as for a rate with an exposure, by log c + x, without overflow."""
-
-    def tracks(self) -> list[Any]:
-        return [pt.log]
-
-    def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
-        if node.op != pt.log or node.inputs[0].owner is None:
-            return None
-        product = node.inputs[0]
-        if product.owner.op != pt.mul:
-            return None
-        factors = product.owner.inputs
-        logs = [log for log in map(_log_of, factors) if log is not None]
-        if len(logs) < len(factors):
-            return None
-        return [pt.add(*logs).astype(node.outputs[0].dtype)]
+    (product,) = node.inputs
+    if product.owner is None or product.owner.op != pt.mul:
+        return None
+    factors = product.owner.inputs
+    logs = [log for log in map(_log_of, factors) if log is not None]
+    if len(logs) < len(factors):
+        return None
+    return [pt.add(*logs).astype(node.outputs[0].dtype)]
 
 
 def _log_of(x: Variable) -> Variable | None:
@@ -211,28 +178,21 @@ def _log_of(x: Variable) -> Variable | None:
     return x.owner.inputs[0] if x.owner is not None and x.owner.op == pt.exp else None
 
 
-class _Bounded(NodeRewriter):
+def _bounded(fgraph: Any, node: Any) -> Any:
     """Replace a check that sigmoid(x) is in [0, 1], or exp(x) ≥ 0, by one that x is not NaN.
 
     The check then does not compute the parameter.
     """
-
-    def tracks(self) -> list[Any]:
-        return [pt.ge, pt.le]
-
-    def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
-        if node.op not in self.tracks():
-            return None
-        x, bound = node.inputs
-        function = None if x.owner is None else x.owner.op
-        if not isinstance(bound, Constant) or function not in (pt.sigmoid, pt.exp):
-            return None
-        if node.op == pt.ge:
-            holds = (bound.data <= 0.0).all()
-        else:
-            holds = function == pt.sigmoid and (bound.data >= 1.0).all()
-        (inner,) = x.owner.inputs
-        return [pt.ge(inner, _number(-np.inf, inner.type.ndim))] if holds else None
+    x, bound = node.inputs
+    function = None if x.owner is None else x.owner.op
+    if not isinstance(bound, Constant) or function not in (pt.sigmoid, pt.exp):
+        return None
+    if node.op == pt.ge:
+        holds = (bound.data <= 0.0).all()
+    else:
+        holds = function == pt.sigmoid and (bound.data >= 1.0).all()
+    (inner,) = x.owner.inputs
+    return [pt.ge(inner, _number(-np.inf, inner.type.ndim))] if holds else None
 
 
 class Elementary(UnaryScalarOp):
@@ -274,19 +234,14 @@ ELEMENTARY = {
 }
 
 
-class _Elementary(NodeRewriter):
+def _elementary(fgraph: Any, node: Any) -> Any:
     """Use `Elementary` for functions of float64, and in a logistic function for its exponential."""
-
-    def tracks(self) -> list[Any]:
-        return [*ELEMENTARY, pt.sigmoid]
-
-    def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
-        if node.op not in self.tracks() or node.inputs[0].type.dtype != "float64":
-            return None
-        (x,) = node.inputs
-        if node.op != pt.sigmoid:
-            return [ELEMENTARY[node.op](x)]
-        return [pt.reciprocal(_number(1.0, x.type.ndim) + ELEMENTARY[pt.exp](-x))]
+    (x,) = node.inputs
+    if x.type.dtype != "float64":
+        return None
+    if node.op != pt.sigmoid:
+        return [ELEMENTARY[node.op](x)]
+    return [pt.reciprocal(_number(1.0, x.type.ndim) + ELEMENTARY[pt.exp](-x))]
 
 
 CALLED = (math.GammaLn, math.PolyGamma, math.Psi, math.TriGamma)
@@ -322,20 +277,12 @@ def _funcify_alone(op: Any, node: Any, **_: Any) -> Any:
     return numba_funcify_ensure_cache(op.op, node=op.op.make_node(*scalars))
 
 
-class _Alone(NodeRewriter):
+def _alone(fgraph: Any, node: Any) -> Any:
     """Mark operations that a loop calls. PyTensor fuses none that has no C code, as these."""
-
-    def tracks(self) -> list[Any]:
-        return [Elemwise]
-
-    def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
-        op = getattr(node.op, "scalar_op", None)
-        return [Elemwise(Alone(op))(*node.inputs)] if isinstance(op, CALLED) else None
+    op = node.op.scalar_op
+    return [Elemwise(Alone(op))(*node.inputs)] if isinstance(op, CALLED) else None
 
 
-# The positions are before PyTensor fuses elementwise operations, at 49, since a softmax hides its
-# maximum until then. They are registered one by one, because a sequence of rewrites cannot be
-# pickled, and chains may run in processes of their own.
 class _Fused(FusionOptimizer):
     """PyTensor's fusion of loops, also of loops that read and write more than 32 arrays.
 
@@ -348,19 +295,32 @@ class _Fused(FusionOptimizer):
             return super().apply(fgraph, *args, **kwargs)
 
 
+def rewriter(rewrite: Callable[[Any, Any], Any], *ops: Any) -> NodeRewriter:
+    """A rewriter of the nodes with these operations, or of all nodes without them.
+
+    As a decorator, PyTensor's `node_rewriter` would take the name of the function, and neither the
+    rewriter nor a mode with it could be pickled, for chains in processes of their own.
+    """
+    made: NodeRewriter = node_rewriter(list(ops) or None)(rewrite)
+    return made
+
+
+# The positions are before PyTensor fuses elementwise operations, at 49, since a softmax hides its
+# maximum until then. They are registered one by one, because a sequence of rewrites cannot be
+# pickled.
 FOR_NUMBA = (
-    (dfs_rewriter(_Viewed()), 0.5),  # before all others
-    (dfs_rewriter(_OnDiagonals()), 48.87),
-    (dfs_rewriter(_Joined()), 48.88),
-    (dfs_rewriter(_Picked()), 48.885),
-    (dfs_rewriter(_Bounded()), 48.89),
-    (dfs_rewriter(_Logarithm()), 48.90),
-    (dfs_rewriter(_WrittenOut()), 48.91),
-    (in2out(stacked.WrittenOut()), 48.92),
+    (dfs_rewriter(rewriter(_viewed, Blockwise)), 0.5),  # before all others
+    (dfs_rewriter(rewriter(_on_diagonals, Blockwise)), 48.87),
+    (dfs_rewriter(rewriter(_joined, Blockwise)), 48.88),
+    (dfs_rewriter(rewriter(_picked, Blockwise)), 48.885),
+    (dfs_rewriter(rewriter(_bounded, pt.ge, pt.le)), 48.89),
+    (dfs_rewriter(rewriter(_logarithm, pt.log)), 48.90),
+    (dfs_rewriter(rewriter(_written_out, OpFromGraph, Blockwise, Elemwise)), 48.91),
+    (in2out(rewriter(stacked.written_out, *stacked.OPERATIONS)), 48.92),
     (MergeOptimizer(), 48.93),
-    (dfs_rewriter(matrices.Multiplied()), 48.95),
-    (dfs_rewriter(_Elementary()), 48.96),
-    (dfs_rewriter(matrices.Diagonals()), 48.97),
-    (dfs_rewriter(_Alone()), 48.975),
+    (dfs_rewriter(rewriter(matrices.multiplied, Dot)), 48.95),
+    (dfs_rewriter(rewriter(_elementary, *ELEMENTARY, pt.sigmoid)), 48.96),
+    (dfs_rewriter(rewriter(matrices.on_diagonal, pt.add)), 48.97),
+    (dfs_rewriter(rewriter(_alone, Elemwise)), 48.975),
     (_Fused(), 48.98),
 )

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
@@ -61,6 +61,7 @@ from pymc_lgm.compile.graphs.products import (
     solve_triangular,
 )
 from pymc_lgm.compile.graphs.rewrites import Alone, Elementary
+from pymc_lgm.compile.graphs.stacked import is_known
 from pymc_lgm.compile.graphs.upstream import (
     NumbaLinker,
     cache_key_for_constant,
@@ -413,13 +414,16 @@ class Writer:
             self._elementwise(node)
         elif isinstance(op, ps.ScalarOp):
             loops = _Loops(self, ())
-            texts = [self.value(v).read(loops, ()) for v in node.inputs]
-            results = self._scalar(loops, node, texts)
-            loops.write()
-            for v, text in zip(node.outputs, results, strict=True):
-                self._number(v, text)
+            self._numbers(loops, node, [self.value(v).read(loops, ()) for v in node.inputs])
         elif not self._ruled(node) and not self._reduced(node):
             self._called(node)
+
+    def _numbers(self, loops: _Loops, node: Any, texts: Sequence[str]) -> None:
+        """Store the results of an operation that have one element each."""
+        results = self._scalar(loops, node, texts)
+        loops.write()
+        for v, text in zip(node.outputs, results, strict=True):
+            self._number(v, text)
 
     def _same(self, node: Any) -> _Value:
         value = self.value(node.inputs[0])
@@ -435,10 +439,7 @@ class Writer:
         shape = self._broadcast(node.inputs, node.outputs[0].type.shape)
         if all(n == "1" for n in shape):
             loops = _Loops(self, shape)
-            results = self._scalar(loops, node, self._elements(loops, node, loops.index))
-            loops.write()
-            for v, text in zip(node.outputs, results, strict=True):
-                self._number(v, text)
+            self._numbers(loops, node, self._elements(loops, node, loops.index))
         elif len(node.outputs) == 1 and self._is_read_once(node.outputs[0]):
 
             def read(loops: _Loops, index: Index) -> str:
@@ -487,11 +488,7 @@ class Writer:
             self.lines.append("        raise ValueError('Arrays have shapes that do not match.')")
 
     def _elements(self, loops: _Loops, node: Any, index: Index) -> list[str]:
-        texts = []
-        for v in node.inputs:
-            at = tuple("0" if n == 1 else i for i, n in zip(index, v.type.shape, strict=True))
-            texts.append(self.value(v).read(loops, at))
-        return texts
+        return [self.value(v).read(loops, _repeated(index, v.type.shape)) for v in node.inputs]
 
     def _is_read_once(self, v: Variable) -> bool:
         """Whether each element is read by one operation only, and once."""
@@ -599,6 +596,12 @@ class Writer:
         order = [None if axis == "x" else int(axis) for axis in node.op.new_order]
         shape = ["1" if axis is None else x.shape[axis] for axis in order]
         where = {axis: k for k, axis in enumerate(order) if axis is not None}
+        return self._moved(out, x, shape, where)
+
+    def _moved(
+        self, out: Variable, x: _Value, shape: Sequence[str], where: Mapping[int, int]
+    ) -> bool:
+        """Store an array whose axes are those of x at other places; lengths of 1 have no place."""
 
         def index_of(loops: _Loops, index: Index) -> Index:
             return tuple(index[where[a]] if a in where else "0" for a in range(len(x.shape)))
@@ -617,12 +620,7 @@ class Writer:
             where = {a: b for (a, _), (b, _) in zip(before, after, strict=True)}
             back = {b: a for a, b in where.items()}
             shape = [x.shape[back[b]] if b in back else "1" for b in range(out.type.ndim)]
-
-            def index_of(loops: _Loops, index: Index) -> Index:
-                return tuple(index[where[a]] if a in where else "0" for a in range(len(x.shape)))
-
-            self._view(out, x, shape, index_of)
-            return True
+            return self._moved(out, x, shape, where)
         lengths_after = self._lengths(node.inputs[1], out.type.shape)
         if lengths_after is None:
             return False
@@ -665,28 +663,26 @@ class Writer:
         for length, expected, n in zip(x.shape, shape[less:], v.type.shape, strict=True):
             self._require(length, length if n == 1 else expected)
 
-        def index_of(loops: _Loops, index: Index) -> Index:
-            axes = zip(index[less:], v.type.shape, strict=True)
-            return tuple("0" if n == 1 else i for i, n in axes)
-
-        self._view(out, x, shape, index_of)
+        self._view(out, x, shape, lambda loops, index: _repeated(index[less:], v.type.shape))
         return True
 
     def _stacked(self, node: Any) -> bool:
         (out,) = node.outputs
         if out.type.shape == (1,):
             return False
-        name = self._empty((str(len(node.inputs)),), out.type.dtype)
-        for k, v in enumerate(node.inputs):
-            self.lines.append(f"    {name}[{k}] = {self._scalar_text(v)}")
+        return self._vector(out, map(self._scalar_text, node.inputs), len(node.inputs))
+
+    def _vector(self, out: Variable, elements: Iterable[str], length: int) -> bool:
+        name = self._empty((str(length),), out.type.dtype)
+        for k, element in enumerate(elements):
+            self.lines.append(f"    {name}[{k}] = {element}")
         self._values[out] = self._array(out, name, is_new=True)
         return True
 
     def _split(self, node: Any) -> bool:
         x = self.value(node.inputs[0])
-        axis = getattr(node.op, "axis", None)
-        sizes = node.inputs[-1]
-        if axis is None or not isinstance(sizes, Constant):
+        axis, sizes = node.op.axis, node.inputs[-1]
+        if not isinstance(sizes, Constant):
             return False
         start = 0
         for out, size in zip(node.outputs, sizes.data.tolist(), strict=True):
@@ -702,11 +698,8 @@ class Writer:
         return True
 
     def _joined(self, node: Any) -> bool:
-        axis, parts = _join_of(node)
-        if axis is None:
-            return False
-        (out,) = node.outputs
-        values = [self.value(v) for v in parts]
+        axis, (out,) = node.op.axis, node.outputs
+        values = [self.value(v) for v in node.inputs]
         shape = list(values[0].shape)
         for k, n in enumerate(out.type.shape):
             if n is not None:
@@ -761,8 +754,7 @@ class Writer:
             self.value(y).shape, part.shape[less:], y.type.shape, strict=True
         ):
             self._require(length, length if n == 1 else expected)
-        axes = zip(loops.index[less:], y.type.shape, strict=True)
-        element = self.value(y).read(loops, tuple("0" if n == 1 else i for i, n in axes))
+        element = self.value(y).read(loops, _repeated(loops.index[less:], y.type.shape))
         index = ", ".join(part.index_of(loops, loops.index))
         loops.do(f"{name}[{index}] {'=' if node.op.set_instead_of_inc else '+='} {element}")
         loops.write()
@@ -903,13 +895,8 @@ class Writer:
         return True
 
     def _shape(self, node: Any) -> bool:
-        (out,) = node.outputs
         lengths = self.value(node.inputs[0]).shape
-        name = self._empty((str(len(lengths)),), out.type.dtype)
-        for k, length in enumerate(lengths):
-            self.lines.append(f"    {name}[{k}] = {length}")
-        self._values[out] = self._array(out, name, is_new=True)
-        return True
+        return self._vector(node.outputs[0], lengths, len(lengths))
 
     def _cumulated(self, node: Any) -> bool:
         """Write a cumulative sum or product along an axis."""
@@ -1079,12 +1066,15 @@ class _Positions:
         value, static, length = self.arrays[k]
 
         def position(loops: _Loops, index: Index) -> str:
-            own = index[stop - len(static) : stop]
-            at = tuple("0" if n == 1 else i for i, n in zip(own, static, strict=True))
-            text = value.read(loops, at)
+            text = value.read(loops, _repeated(index[stop - len(static) : stop], static))
             return text if length is None else loops.assign(f"f_inside({text}, {length})")
 
         return position
+
+
+def _repeated(index: Index, static: Sequence[int | None]) -> Index:
+    """An index into an array that is repeated along its axes of length 1."""
+    return tuple("0" if n == 1 else i for i, n in zip(index, static, strict=True))
 
 
 def _fixed(position: str) -> Callable[[_Loops, Index], str]:
@@ -1103,7 +1093,7 @@ def _strided(place: int, start: str, step: str) -> Callable[[_Loops, Index], str
 def _cut(each: slice, n: str, static: int | None) -> tuple[str, str, str] | None:
     """Start, length and step of a slice of an axis, or ``None`` if there is no rule for it."""
     start, stop, step = each.start, each.stop, _integer(each.step, 1)
-    if step is None or not _is_known(start) or not _is_known(stop):
+    if step is None or not is_known(start) or not is_known(stop):
         return None
     if static is not None:
         r = range(*slice(_integer(start, None), _integer(stop, None), step).indices(static))
@@ -1139,16 +1129,6 @@ RULES: tuple[tuple[Any, Callable[[Writer, Any], bool]], ...] = (
 """Rules for operations that move elements, accumulate them, or are of matrices."""
 
 
-def _join_of(node: Any) -> tuple[int | None, list[Variable]]:
-    """The axis of a join, and the variables that are joined."""
-    axis = getattr(node.op, "axis", None)
-    if axis is not None:
-        return int(axis) % node.outputs[0].type.ndim, list(node.inputs)
-    first, *parts = node.inputs
-    known = _integer(first, None)
-    return None if known is None else known % node.outputs[0].type.ndim, parts
-
-
 def _plus(a: str, b: str) -> str:
     """a + b, added now if both are numbers."""
     if a.isdigit() and b.isdigit():
@@ -1156,16 +1136,12 @@ def _plus(a: str, b: str) -> str:
     return b if a == "0" else (a if b == "0" else f"{a} + {b}")
 
 
-def _is_known(v: Any) -> bool:
-    return v is None or isinstance(v, int | Constant)
-
-
 def _integer(v: Any, default: int | None) -> int | None:
     """The value of a constant index."""
     if v is None:
         return default
     data = getattr(v, "data", v)
-    return int(data) if _is_known(v) and data is not None else default
+    return int(data) if is_known(v) and data is not None else default
 
 
 @numba.njit(cache=True)

@@ -15,13 +15,12 @@ from typing import Any
 import pytensor.tensor as pt
 
 from pytensor.graph.basic import Constant
-from pytensor.graph.rewriting.basic import NodeRewriter
 from pytensor.scalar import basic as ps
 from pytensor.tensor.basic import Join, MakeVector, Split
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.subtensor import Subtensor, indices_from_subtensor
 
-__all__ = ["WrittenOut", "without"]
+__all__ = ["OPERATIONS", "is_known", "without", "written_out"]
 
 Variable = Any
 
@@ -39,32 +38,27 @@ STEPS = {
 """Operations of two arrays, by the operation of a reduction."""
 
 
-class WrittenOut(NodeRewriter):
-    """Replace operations of stacked arrays by an operation of each array."""
+OPERATIONS = (Elemwise, CAReduce, DimShuffle, Subtensor, Split)
+"""Operations that `written_out` rewrites."""
 
-    def tracks(self) -> list[Any]:
-        """Return the operations that this rewrites."""
-        return [Elemwise, CAReduce, DimShuffle, Subtensor, Split]
 
-    def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
-        """Return the results of the new operations, or ``None``."""
-        op = node.op
-        if not isinstance(op, Elemwise | CAReduce | DimShuffle | Subtensor | Split):
-            return None
-        narrowed = _narrowed(node)
-        if narrowed is not None:
-            return narrowed
-        found = next(filter(None, map(_stacked, node.inputs)), None)
-        if found is None:
-            return None
-        axis, arrays = found
-        if isinstance(op, Elemwise):
-            return _elementwise(node, axis, len(arrays))
-        if isinstance(op, CAReduce):
-            return _reduced(node, axis, arrays)
-        if isinstance(op, DimShuffle):
-            return _shuffled(op, axis, arrays)
-        return _split(node, axis, arrays) if isinstance(op, Split) else _part(node, axis, arrays)
+def written_out(fgraph: Any, node: Any) -> Any:
+    """Replace an operation of stacked arrays by an operation of each array."""
+    op = node.op
+    narrowed = _narrowed(node)
+    if narrowed is not None:
+        return narrowed
+    found = next(filter(None, map(_stacked, node.inputs)), None)
+    if found is None:
+        return None
+    axis, arrays = found
+    if isinstance(op, Elemwise):
+        return _elementwise(node, axis, len(arrays))
+    if isinstance(op, CAReduce):
+        return _reduced(node, axis, arrays)
+    if isinstance(op, DimShuffle):
+        return _shuffled(op, axis, arrays)
+    return _split(node, axis, arrays) if isinstance(op, Split) else _part(node, axis, arrays)
 
 
 def _stacked(v: Variable) -> tuple[int, list[Variable]] | None:
@@ -72,12 +66,11 @@ def _stacked(v: Variable) -> tuple[int, list[Variable]] | None:
     op = None if v.owner is None else v.owner.op
     if isinstance(op, MakeVector):
         return (0, list(v.owner.inputs)) if 2 <= len(v.owner.inputs) <= FEW else None
-    axis = getattr(op, "axis", None)  # an input in earlier versions of PyTensor
-    if not isinstance(op, Join) or axis is None or not 2 <= len(v.owner.inputs) <= FEW:
+    if not isinstance(op, Join) or not 2 <= len(v.owner.inputs) <= FEW:
         return None
-    if any(x.type.shape[axis] != 1 for x in v.owner.inputs):
+    if any(x.type.shape[op.axis] != 1 for x in v.owner.inputs):
         return None
-    return axis, [without(x, axis) for x in v.owner.inputs]
+    return op.axis, [without(x, op.axis) for x in v.owner.inputs]
 
 
 def _narrowed(node: Any) -> list[Variable] | None:
@@ -169,7 +162,7 @@ def _shuffled(op: DimShuffle, axis: int, arrays: list[Variable]) -> list[Variabl
 
 def _split(node: Any, axis: int, arrays: list[Variable]) -> list[Variable] | None:
     """The parts that a split along the axis of the stack gives, if each has one array."""
-    if getattr(node.op, "axis", None) != axis or len(node.outputs) != len(arrays):
+    if node.op.axis != axis or len(node.outputs) != len(arrays):
         return None
     sizes = node.inputs[-1]
     if not isinstance(sizes, Constant) or any(sizes.data != 1):
@@ -184,7 +177,7 @@ def _part(node: Any, axis: int, arrays: list[Variable]) -> list[Variable] | None
     indices += [slice(None)] * (v.type.ndim - len(indices))
     of_axis = indices.pop(axis)
     bounds = (of_axis.start, of_axis.stop, of_axis.step) if isinstance(of_axis, slice) else of_axis
-    if not all(_is_known(each) for each in (bounds if isinstance(bounds, tuple) else (bounds,))):
+    if not all(is_known(each) for each in (bounds if isinstance(bounds, tuple) else (bounds,))):
         return None
     if not isinstance(bounds, tuple):
         return [_at(arrays[int(_data(of_axis))], indices)]
@@ -202,5 +195,6 @@ def _data(index: Any) -> Any:
     return getattr(index, "data", index)
 
 
-def _is_known(index: Any) -> bool:
+def is_known(index: Any) -> bool:
+    """Whether an index, or a bound or a step of a slice, is left out or a constant."""
     return index is None or isinstance(index, int | Constant)

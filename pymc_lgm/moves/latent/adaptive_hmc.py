@@ -56,11 +56,8 @@ class AdaptiveHMC:
         if tune:
             tuning = AdaptiveHMCTuning(step_size, tuning.draws + 1, tuning.by_curvature)
             is_short = step_size.value(False) * HMC.max_steps < HMC.path_length
-            if tuning.draws == JUDGED and is_short and _has_metric(state):
-                tuning = AdaptiveHMCTuning(CurvatureHMC().start(state, 0), JUDGED, True)
+            other = CurvatureHMC()
+            # If (K⁻¹ + W)⁻¹ is not found, f would not move in it.
+            if tuning.draws == JUDGED and is_short and state.at.approximation(other.search):
+                tuning = AdaptiveHMCTuning(other.start(state, 0), JUDGED, True)
         return state, tuning, stats
-
-
-def _has_metric(state: State) -> bool:
-    """Whether (K⁻¹ + W)⁻¹ is found: without it, f would not move."""
-    return state.at.approximation(CurvatureHMC().search) is not None

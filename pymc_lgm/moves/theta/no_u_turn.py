@@ -23,7 +23,8 @@ from pymc_lgm.targets.target import Slope
 __all__ = ["no_u_turn"]
 
 DIVERGENT = 1000.0
-"""Nats that a trajectory may lose before it counts as divergent."""
+"""Nats by which the energy of a point may fall below that of the start before the trajectory counts
+as divergent: Δ_max of Hoffman and Gelman."""
 
 
 class _Force(NamedTuple):
@@ -76,15 +77,16 @@ def no_u_turn(
         r ← r + ½ ε Cᵀ∇,   theta ← theta + ε C r,   r ← r + ½ ε Cᵀ∇.
 
     The trajectory doubles, forwards or backwards by a coin, until Σ r over it is at an angle of
-    more than 90° to r at one of its ends, or over one of its halves, or over one half and the first
-    point of the other. A draw is one of the points, chosen with weight exp(−H); a doubling's own
-    draw takes its place with probability min(1, ratio of weights).
+    more than 90° to r at one of its ends. The same must hold for neither of its halves, nor for one
+    half with the first point of the other. The draw is one of the points, chosen with weight
+    exp(−H). After a doubling, a draw from the new half replaces it with probability min(1, ratio of
+    the weights of the halves).
 
     Parameters
     ----------
     rng : numpy.random.Generator
     here : Slope
-        Where it starts.
+        The start of the trajectory.
     slope : callable
         Log density and gradient at theta; ``None`` if there is none. Any function of theta in place
         of the gradient leaves the density invariant.
@@ -111,8 +113,7 @@ def no_u_turn(
             break
         whole = _joined(rng, tree, other, sign, progressive=True)
         if whole is None:
-            # The draw may come from the last doubling: the reversed trajectory would have made it
-            # too.
+            # The last doubling may give the draw, since the reversed trajectory makes it, too.
             tree = tree._replace(chosen=_drawn(rng, tree, other, progressive=True))
             break
         tree = whole
@@ -131,7 +132,7 @@ class _Walk:
     slope: Callable[[Array], Slope | None]
     factor: Array
     step_size: float
-    level: float
+    energy_at_start: float
     steps: int = 0
     acceptance: float = 0.0
 
@@ -162,7 +163,7 @@ class _Walk:
             return None if far is None else _joined(self.rng, near, far, sign, progressive=False)
         self.steps += 1
         there = self.follow(point, sign)
-        change = -math.inf if there is None else there.energy - self.level
+        change = -math.inf if there is None else there.energy - self.energy_at_start
         self.acceptance += acceptance_probability(change)
         if there is None or not change > -DIVERGENT:
             return None
@@ -191,11 +192,12 @@ def _joined(
 
 def _drawn(rng: np.random.Generator, near: _Tree, far: _Tree, progressive: bool) -> Slope:
     """Draw by weight from two trajectories; if ``progressive``, prefer the farther one."""
-    of_far = far.log_weight - near.log_weight
+    log_p = far.log_weight - near.log_weight
     if not progressive:
-        of_far -= float(np.logaddexp(0.0, of_far))
-    return far.chosen if rng.uniform() < acceptance_probability(of_far) else near.chosen
+        log_p -= float(np.logaddexp(0.0, log_p))
+    return far.chosen if rng.uniform() < acceptance_probability(log_p) else near.chosen
 
 
 def _turns(rho: Array, first: Array, last: Array) -> bool:
+    """Whether Σ r is at more than 90° to r at the first or at the last point."""
     return float(rho @ first) <= 0.0 or float(rho @ last) <= 0.0
