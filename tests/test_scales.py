@@ -12,7 +12,8 @@ import pymc_lgm as lgm
 from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.gaussian import rows
 from pymc_lgm.gaussian.sums import Layout, SumPrior
-from pymc_lgm.model import scales
+from pymc_lgm.model import predictor, scales
+from pymc_lgm.model.forms.linear import LinearPredictor
 from pymc_lgm.model.forms.sum import SumPredictor
 from pymc_lgm.model.scales import scales_of
 from pymc_lgm.state import AtTheta
@@ -164,6 +165,65 @@ def test_a_factor_that_is_not_finite_is_named(monkeypatch):
     assert said.startswith("The linear predictor of 'beta + z' is inf at index 0")
 
 
+def low_rank():
+    """Fewer basis functions than observations; groups have as many scales as they are."""
+    scales = pm.LogNormal("scales", 0, 0.5, shape=3)
+    return basis_of() + (scales * pm.Normal("z", 0, 1, shape=3))[GROUP]
+
+
+def basis_of():
+    beta = pm.Normal("beta", 0, 1, shape=9)
+    return BASIS @ (beta * pm.math.exp(-pm.LogNormal("length", 0, 0.5) * np.arange(9) / 4))
+
+
+def process():
+    """A process that is multiplied by its standard deviation, or here by minus that."""
+    ls, s = pm.LogNormal("ls", 0, 0.5), pm.LogNormal("s", 0, 0.5)
+    gp = pm.gp.Latent(cov_func=pm.gp.cov.Matern52(1, ls=ls))
+    f = gp.prior("f", np.arange(12.0)[:, None] / 6, reparameterize=False)
+    return -s * f + pm.Normal("b", 0.2, 1)
+
+
+def process_and_groups():
+    """The second group has no factor, and the last two of four have the same."""
+    s, z = pm.LogNormal("t", 0, 0.5), pm.Normal("z", 0, 1, shape=4)
+    return process() + pt.concatenate([z[:2] * pt.stack([s, 1.0]), s**2 * z[2:]])[np.arange(12) % 4]
+
+
+DENSE = {each.__name__: each for each in (low_rank, process, process_and_groups)}
+
+
+def read_dense(build):
+    with pm.Model() as model:
+        pm.Poisson("y", pm.math.exp(build()), observed=np.arange(12) % 3)
+    read = lgm.read(model)
+    assert isinstance(read.form, LinearPredictor)
+    return read
+
+
+@pytest.mark.parametrize("name", DENSE)
+def test_dense_forms_have_the_factors(name):
+    """`check` compares the covariance of f with A Q⁻¹ Aᵀ by the model's own graph."""
+    read = read_dense(DENSE[name])
+    assert all(block.columns is not None for block in read.form.predictor.blocks)
+    assert any(block.factors is not None for block in read.form.predictor.blocks)
+    assert max(read.check(draws=5).values()) < 1e-9
+
+
+def factors_forgotten(monkeypatch):
+    whole = predictor.Block
+
+    def without_factors(*args):
+        return whole(*args[:-1], None)
+
+    monkeypatch.setattr(predictor, "Block", without_factors)
+    try:
+        return max(read_dense(low_rank).check(draws=3).values())
+    except ValueError as refused:
+        assert "differ" in str(refused)
+        return 1.0
+
+
 def readers_ignored(monkeypatch):
     monkeypatch.setattr(scales, "_is_only_reader", lambda *args: True)
     return error_of_scales(REFUSED["read without it, too"])
@@ -194,6 +254,7 @@ MUTANTS = {
     "two factors of one element": pairs_ignored,
     "a constant term that has a factor": constant_terms_ignored,
     "factors on one side of AᵀA": factors_of_one_side,
+    "a dense covariance without factors": factors_forgotten,
 }
 
 

@@ -21,10 +21,10 @@ from pymc_lgm.samplers import PARAMETERIZATIONS
 from pymc_lgm.state import State
 from pymc_lgm.targets.pseudo_marginal import PseudoMarginalTarget
 
-HELD = {
-    "sufficient": "f held (sufficient, SA)",
-    "whitened": "ν = L⁻¹(f − m) held (whitened, AA)",
-    "surrogate-site": "surrogate data held (surrogate-site)",
+TITLES = {
+    "sufficient": "given f (sufficient, SA)",
+    "whitened": "given ν = L⁻¹(f − m) (whitened, AA)",
+    "surrogate-site": "given surrogate data (surrogate-site)",
 }
 CURVES = 6
 
@@ -53,7 +53,7 @@ def posterior(state, grid, rng):
 
 def density(target, grid):
     """Values of a target on the grid, the largest of them 1."""
-    log_density = np.array([target(np.array([x]))[0] for x in grid])
+    log_density = np.array([target.evaluate(np.array([x]))[0] for x in grid])
     return np.exp(log_density - log_density.max())
 
 
@@ -86,7 +86,7 @@ def main():
     grid = np.linspace(np.log(0.04), np.log(0.6), 241)
     marginal = posterior(states[0], grid, rng)
     figure, axes = plt.subplots(1, 3, figsize=(10, 3), sharex=True, layout="constrained")
-    for axis, (name, title) in zip(axes, HELD.items(), strict=True):
+    for axis, (name, title) in zip(axes, TITLES.items(), strict=True):
         axis.fill_between(np.exp(grid), marginal, color="0.85", lw=0)
         shares = []
         for state in states:
