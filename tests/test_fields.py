@@ -722,6 +722,33 @@ def test_large_effects_are_integrated_to_the_end(y, trials, d):
     np.testing.assert_allclose(bend, (above - 2 * exact + below) / h**2, atol=1e-3, rtol=0)
 
 
+def lost_in_rounding(density):
+    """The same as a computer may have it: derivatives that are 0/0, and a logarithm of 0."""
+    value, derivatives = density
+
+    def with_cut(rows):
+        return np.where(value(rows) < -700.0, -np.inf, value(rows))
+
+    def with_nan(rows):
+        known = np.abs(rows) < 5.0
+        return with_cut(rows), *(np.where(known, each, np.nan) for each in derivatives(rows)[1:])
+
+    return with_cut, with_nan
+
+
+@pytest.mark.parametrize("y", [0, 60])
+@pytest.mark.parametrize("d", [1.0, 5.0])
+def test_effects_are_found_from_where_a_density_is_lost_in_rounding(y, d):
+    """As log Φ(9), whose slope PyTensor computes as 0/0, or log 0 of what is censored far out."""
+    f, density = np.linspace(-20.0, 20.0, 31), of_trials(y, 60)
+    each, scale = ObservationEffects(*lost_in_rounding(density)), np.full(31, d)
+    (seen,) = each.elements(f[None], scale)
+    np.testing.assert_allclose(seen, brute_force(density, f, d), atol=1e-4, rtol=0)
+    exact, terms = ObservationEffects(*density).terms(f, scale), each.terms(f, scale)
+    for one, other, error in zip(terms, exact, (1e-4, 1e-3, 1e-2), strict=False):
+        np.testing.assert_allclose(one, other, atol=error, rtol=error)
+
+
 def test_an_integral_does_not_depend_on_the_others():
     """So a density is one function of f and theta, however many draws are looked at."""
     f = np.linspace(-20.0, 20.0, 41)

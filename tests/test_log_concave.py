@@ -180,6 +180,39 @@ def test_what_is_sharp_is_sharp_where_it_is_censored() -> None:
     assert not are_bent_slowly([pm.TruncatedNormal.dist(f, 0.1, lower=0.7)], [f])
 
 
+ITEMS = f[:, None] - np.array([-0.4, 0.5])
+SLOW: dict[str, Any] = {
+    "ability": pm.Bernoulli.dist(logit_p=ITEMS),
+    "difficulty": pm.Bernoulli.dist(logit_p=-ITEMS / 2.0),
+    "products of constants": pm.Bernoulli.dist(logit_p=10.0 * ITEMS * 0.1),
+    "standard deviation": pm.Normal.dist(0.0, pt.exp(f / 2.0)),
+    "precision": pm.Normal.dist(0.0, tau=pt.exp(f)),
+    "exposure": pm.Poisson.dist(free * pt.exp(f)),
+    "probit": pm.Bernoulli.dist(p=pm.math.invprobit(f)),
+    "trials": pm.Binomial.dist(50, logit_p=f),
+    "rates of events": pm.Binomial.dist(50, p=1.0 - pt.exp(-pt.exp(f))),
+}
+STEEP: dict[str, Any] = {
+    "discrimination": pm.Bernoulli.dist(logit_p=free * ITEMS),
+    "discrimination of items": pm.Bernoulli.dist(logit_p=ITEMS * np.array([1.0, 12.0])),
+    "noise": pm.Bernoulli.dist(logit_p=ITEMS / 0.1),
+    "a product of matrices": pm.Poisson.dist(pt.exp(pt.dot(3.0 * np.eye(6), f))),
+    "a sum": pm.Poisson.dist(pt.exp(f + f)),
+    "a product": pm.Poisson.dist(pt.exp(f) * pt.exp(f)),
+    "a square": pm.Poisson.dist(pt.sqr(pt.exp(f))),
+    "a power": pm.Poisson.dist(pt.exp(f) ** free),
+    "censored": pm.Censored.dist(pm.Exponential.dist(pt.exp(3.0 * f)), 0.7, None),
+    "rare events": pm.Binomial.dist(10_000, p=pm.math.invprobit(f)),
+}
+
+
+@pytest.mark.parametrize("name", [*SLOW, *STEEP])
+def test_what_multiplies_f_makes_a_likelihood_sharp(name: str) -> None:
+    """A quadrature over abilities erred by 2.5 nats for each, with a discrimination of 10."""
+    assert are_log_concave([(SLOW | STEEP)[name]], [f])
+    assert are_bent_slowly([(SLOW | STEEP)[name]], [f]) == (name in SLOW)
+
+
 def test_a_potential_of_f_is_not_declared() -> None:
     normal = pm.Normal.dist(f, free)
     assert not are_log_concave([normal, -pt.sum(f**2)], [f])

@@ -70,6 +70,12 @@ CLOSE = 0.1
 """A step of fewer standard deviations is the last. Newton's method converges quadratically, so the
 next step would have the length of about its square."""
 
+STEP = 1e-2
+"""Length of the differences that replace derivatives which are 0/0."""
+
+LOOKS = np.arange(-12.0, 12.25, 0.25)
+"""Values of w among which a search begins if the density overflows at 0."""
+
 BLOCK = 16000
 """Array elements that are processed at a time. Larger arrays take new pages of memory at every
 call, which cost more than exp."""
@@ -101,21 +107,57 @@ class ObservationEffects(NamedTuple):
     ----------
     value : callable
         ℓ°_i of each row of η = f + d w, shape (N, n) -> (N, n).
-    derivatives : callable
-        ℓ°_i of each row, and its first three derivatives.
+    graphs : callable
+        ℓ°_i of each row, and its first three derivatives, of which some may be NaN.
     """
 
     value: Callable[[Array], Array]
-    derivatives: Callable[[Array], Derivatives]
+    graphs: Callable[[Array], Derivatives]
+
+    def derivatives(self, rows: Array) -> Derivatives:
+        """ℓ°_i of each row, and its first three derivatives, finite wherever ℓ°_i is.
+
+        A derivative may be 0/0 where the density is not: that of log Φ(η) at 9 as PyTensor computes
+        it, or that of a censored observation. Differences of ℓ° are used there, and 0 for the
+        third.
+        """
+        value, slope, curvature, third = self.graphs(rows)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            if all(np.isfinite(each.sum()) for each in (slope, curvature, third)):
+                return value, slope, curvature, third
+            above, below = self.value(rows + STEP), self.value(rows - STEP)
+            second = (above - 2.0 * value + below) / STEP**2
+            is_known = np.isfinite([above, below])
+            above, below = np.where(is_known, [above, below], value)
+            first = (above - below) / (STEP * is_known.sum(axis=0))
+        second = np.where(is_known.all(axis=0), second, 0.0)
+        slope = np.where(np.isfinite(slope), slope, first)
+        curvature = np.where(np.isfinite(curvature), curvature, second)
+        return value, slope, curvature, np.where(np.isfinite(third), third, 0.0)
 
     def center_and_scale(self, rows: Array, d: Array) -> tuple[Array, Array]:
         """The mode of each w given f and y, and its standard deviation by the curvature there."""
-        w, scale = np.zeros_like(rows), np.zeros_like(rows)
+        start = np.zeros_like(rows)
+        value, *found = self.derivatives(rows)
+        if not np.isfinite(value.sum()):
+            start = self._start(rows, d, value)
+            _, *found = self.derivatives(rows + d * start)
+        w, scale = start.copy(), np.zeros_like(rows)
         for _ in range(STEPS):
-            _, slope, curvature, third = self.derivatives(rows + d * w)
-            if not _step_to_modes(w, scale, slope, curvature, third, d):
+            slope, curvature, third = found
+            if not _step_to_modes(w, scale, slope, curvature, third, d, start):
                 break
+            _, *found = self.derivatives(rows + d * w)
         return w, np.abs(scale)
+
+    def _start(self, rows: Array, d: Array, value: Array) -> Array:
+        """The w at which a search for a mode begins: 0, unless ℓ° there is not finite."""
+        start, top = np.zeros_like(rows), np.where(np.isfinite(value), np.inf, -np.inf)
+        for w in LOOKS:
+            here = self.value(rows + d * w) - 0.5 * w**2
+            start = np.where(here > top, w, start)
+            top = np.fmax(top, here)
+        return start
 
     def elements(self, rows: Array, d: Array) -> Array:
         """ℓ_i = log p(y_i | f_i) of each row of f, shape (N, n) -> (N, n).
@@ -232,7 +274,7 @@ def _trapezoids(intervals: int) -> tuple[Array, Array]:
 
 @numba.njit(cache=True, error_model="numpy")
 def _step_to_modes(
-    w: Array, scale: Array, slope: Array, curvature: Array, third: Array, d: Array
+    w: Array, scale: Array, slope: Array, curvature: Array, third: Array, d: Array, start: Array
 ) -> int:
     """Step towards the modes of ℓ°(f + d w) − w²/2; returns how many have not converged.
 
@@ -255,7 +297,8 @@ def _step_to_modes(
             step /= newton_over_halley if 0.2 < newton_over_halley < 5.0 else 1.0
             if np.isnan(step):
                 # inf/inf if a rate overflows: take the longest step.
-                step = longest * np.sign(-w[r, i] if np.isnan(gradient) else gradient)
+                back = start[r, i] - w[r, i]
+                step = longest * np.sign(back if np.isnan(gradient) else gradient)
             w[r, i] += min(max(step, -longest), longest)
             scale[r, i] = 1.0 / np.sqrt(precision)
             if not abs(step) < CLOSE * scale[r, i]:

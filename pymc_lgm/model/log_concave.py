@@ -8,20 +8,25 @@ variable that is affine in f: ``pm.Poisson("y", pm.math.exp(f))`` is log-concave
 
 from __future__ import annotations
 
+import math
+
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pymc as pm
 import pytensor.scalar as ps
 
 from pymc.distributions.censored import CensoredRV
 from pymc.distributions.distribution import PartialObservedRV
 from pymc.variational.minibatch_rv import MinibatchRandomVariable
+from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import ancestors
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.special import Softmax
 from pytensor.tensor.subtensor import Subtensor
 
+from pymc_lgm.compile.graphs.functions import called_once
 from pymc_lgm.likelihoods.base import LikelihoodRV
 from pymc_lgm.likelihoods.registry import expectation_of
 from pymc_lgm.model.operations import (
@@ -32,6 +37,7 @@ from pymc_lgm.model.operations import (
     carried,
     function_of,
     is_affine,
+    moved,
     number_of,
 )
 
@@ -132,6 +138,16 @@ UNIT_SCALE = (pm.HalfNormal, pm.Exponential)
 """Distributions whose logarithm has a fixed spread, and so do probabilities of censored ones. That
 of a Gamma variable shrinks with its shape, and that of a count with the bound."""
 
+OF_EVENTS = (pm.Binomial, pm.Geometric)
+"""Distributions whose log density has n Φ(f) for rare events, which grows by e^|f| per unit of f. A
+quadrature with 16 nodes errs by 1e-3 for each of observations with a probability of 1e-4."""
+
+OF_ONE = POWERS | {ps.Sign: 0.0}
+"""Powers of an exponential. Its sign is that of a number."""
+
+ROUNDING = 1e-9
+"""Error of a product of constants, such as 10 and 0.1."""
+
 QUADRATIC: dict[Any, Parameters] = dict.fromkeys((pm.Normal, pm.LogNormal, pm.MvNormal), LOCATION)
 """The same for densities whose logarithm is quadratic in f."""
 
@@ -151,6 +167,7 @@ def _by_type(table: dict[Any, Parameters]) -> dict[type, Parameters]:
 
 
 SHARP_TYPES = tuple(_by_type(dict.fromkeys(SHARP, ())))
+COUNTS_OF_EVENTS = tuple(_by_type(dict.fromkeys(OF_EVENTS, ())))
 OF_UNIT_SCALE = tuple(_by_type(dict.fromkeys(UNIT_SCALE, ())))
 KINDS, KINDS_OF_SOFTMAX = _by_type(LOG_CONCAVE), _by_type(OF_SOFTMAX)
 KINDS_OF_QUADRATIC = _by_type(QUADRATIC)
@@ -179,16 +196,40 @@ def are_log_concave(terms: Sequence[Variable], frontier: Collection[Variable]) -
 def are_bent_slowly(terms: Sequence[Variable], frontier: Collection[Variable]) -> bool:
     """Whether log densities that read f are known to be smooth on the scale of one unit of f.
 
-    Densities that are not Gaussian in f depend on it by exp(f) or by a probability then, and none
-    of their parameters is a scale of f.
+    Densities that are not Gaussian in f depend on it by exp(f) or by a probability then, none of
+    their parameters is a scale of f, and f is not multiplied by more than one before it is in them.
     """
     reading = _reading(terms, frontier)
-    if any(_is_sharp(term) for term in reading):
+    kinds = _kinds(reading, frontier)
+    if any(_is_sharp(term) or _is_of_rare_events(term, kinds) for term in reading):
         return False
-    between = ancestors(reading, blockers=frontier)
-    powers = [v.owner.inputs[0] for v in between if isinstance(function_of(v), ps.Pow)]
-    kinds = _kinds(powers, frontier)
-    return all(kinds[v] == FREE for v in powers)
+    once = dict.fromkeys(frontier, 1.0)
+    factors = carried(reading, once, lambda node, known: _factor(node, known, kinds), frontier)
+    return all(factors[term] < 1.0 + ROUNDING for term in reading)
+
+
+def _factor(node: Any, known: Sequence[float | None], kinds: Mapping[Variable, str]) -> float:
+    """The largest number that f is multiplied by in a variable, or in its logarithm."""
+    kind, op = kinds[node.outputs[0]], function_of(node.outputs[0])
+    of_f = [k for k in known if k is not None]
+    if kind not in (AFFINE, LOG_AFFINE) or moved(node.op, node.inputs):
+        return max(of_f)
+    if op is None:
+        return math.inf
+    total = sum(of_f) * abs(OF_ONE.get(type(op), 1.0))
+    if isinstance(op, ps.Pow) or (kind == AFFINE and isinstance(op, ps.Mul | ps.TrueDiv)):
+        for v, k in zip(node.inputs, known, strict=True):
+            total *= 1.0 if k is not None else _size(v, is_divisor=isinstance(op, ps.TrueDiv))
+    return total
+
+
+def _size(v: Variable, *, is_divisor: bool) -> float:
+    """The largest absolute value of a constant, or of 1 over it; infinite if it may change."""
+    if not all(isinstance(each, Constant) for each in ancestors([v]) if each.owner is None):
+        return math.inf
+    size = np.abs(np.asarray(called_once([], v)(), dtype=np.float64))
+    with np.errstate(divide="ignore"):
+        return float(np.max(1.0 / size if is_divisor else size))
 
 
 def are_quadratic(terms: Sequence[Variable], frontier: Collection[Variable]) -> bool:
@@ -240,6 +281,14 @@ def _is_sharp(term: Variable) -> bool:
     return isinstance(op, SHARP_TYPES)
 
 
+def _is_of_rare_events(term: Variable, kinds: Mapping[Variable, str]) -> bool:
+    """Whether a term counts events with probability Φ(f), which may be steep if they are rare."""
+    node = _unwrapped(term).owner
+    if not isinstance(node.op, COUNTS_OF_EVENTS):
+        return False
+    return any(kinds.get(v) == PROBIT for v in node.inputs)
+
+
 def _is_declared(
     term: Variable, frontier: Collection[Variable], says: str, table: Mapping[type, Parameters]
 ) -> bool:
@@ -275,22 +324,22 @@ def _kinds(outputs: Sequence[Variable], frontier: Collection[Variable]) -> dict[
 
 def _kind(node: Any, kinds: list[str]) -> str:
     op = node.op
-    moved = {kind for kind in kinds if kind != FREE}
-    if not moved:
+    of_f = {kind for kind in kinds if kind != FREE}
+    if not of_f:
         return FREE
     if isinstance(op, CheckAndRaise):
         return kinds[0]
-    if moved == {AFFINE} and is_affine(node, [kind == AFFINE for kind in kinds]):
+    if of_f == {AFFINE} and is_affine(node, [kind == AFFINE for kind in kinds]):
         return AFFINE
-    if isinstance(op, PICKING) and len(moved) == 1 and kinds[0] != FREE:
+    if isinstance(op, PICKING) and len(of_f) == 1 and kinds[0] != FREE:
         others_move = any(kind != FREE for kind in kinds[1:])
         return OTHER if others_move else kinds[0]
     if isinstance(op, JOINING):
-        if moved == {LOG_AFFINE}:
+        if of_f == {LOG_AFFINE}:
             return LOG_AFFINE
         pairs = zip(node.inputs, kinds, strict=True)
         ends = all(number_of(v) in (0.0, 1.0) for v, kind in pairs if kind == FREE and v.type.ndim)
-        return CUMULATIVE if len(moved) == 1 and moved <= set(PROBABILITIES) and ends else OTHER
+        return CUMULATIVE if len(of_f) == 1 and of_f <= set(PROBABILITIES) and ends else OTHER
     if isinstance(op, Softmax):
         return SOFTMAX if kinds[0] == AFFINE else OTHER
     return _of_numbers(node, kinds)
