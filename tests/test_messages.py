@@ -5,7 +5,7 @@ import pandas as pd
 import pymc as pm
 import pytest
 
-from models import QUICK
+from models import QUICK, build
 from pymc.sampling.mcmc import assign_step_methods
 
 import pymc_lgm as lgm
@@ -33,6 +33,24 @@ def test_a_start_outside_the_support_names_initval():
         pm.Uniform("y", -upper, upper + pm.math.exp(f), observed=np.full(4, 5.0))
         with pytest.raises(ValueError, match=r"initval= .*initvals={\.\.\.}"):
             lgm.ASIS(compile_kwargs=QUICK)
+
+
+@pytest.mark.parametrize(
+    ("prior", "is_said"),
+    [(pm.StudentT, True), (pm.Normal, False)],
+    ids=["Student effects", "normal effects"],
+)
+def test_many_hyper_parameters_beside_few_latents_are_said(prior, is_said, caplog):
+    with pm.Model() as model, caplog.at_level("INFO", logger="pymc.lgm"):
+        shape = {"nu": 4} if prior is pm.StudentT else {}
+        u = prior("u", **shape, mu=0, sigma=pm.HalfNormal("s", 1), shape=15)
+        pm.Poisson("y", pm.math.exp(pm.Normal("a", 0, 2) + u), observed=np.ones(15))
+        build(lgm.PseudoMarginal, model)
+    said = [each for each in caplog.messages if "pm.NUTS()" in each]
+    assert len(said) == is_said
+    if is_said:
+        assert said[0].startswith("'u' has 15 of the 16 hyper-parameters")
+        assert "f has rank 1." in said[0]
 
 
 LABELS = ["yes", "no"]

@@ -17,7 +17,7 @@ import pytensor.scalar as ps
 import pytensor.tensor as pt
 
 from pymc.distributions.dist_math import log_diff_normal_cdf, normal_lccdf, normal_lcdf
-from pytensor.graph.replace import clone_replace
+from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import toposort
 
 from pymc_lgm.compile.graphs.smooth import log1mexp
@@ -46,12 +46,9 @@ def with_log_ndtr(graphs: Sequence[Variable]) -> list[Variable]:
             continue
         for formula in _formulas():
             inputs = dict[Variable, Variable]()
-            if not _is_alike(formula.graph, v, set(formula.inputs), inputs):
-                continue
-            # One of the inputs may contain another of these probabilities.
-            own = clone_replace([inputs[x] for x in formula.inputs], found, rebuild_strict=False)
-            found[v] = formula.instead(*own)
-    return list(clone_replace(list(graphs), found, rebuild_strict=False)) if found else list(graphs)
+            if _is_alike(formula.graph, v, set(formula.inputs), inputs):
+                found[v] = formula.instead(*(inputs[x] for x in formula.inputs))
+    return list(graph_replace(list(graphs), found, strict=False)) if found else list(graphs)
 
 
 def log_ndtr_between(a: Variable, b: Variable) -> Variable:

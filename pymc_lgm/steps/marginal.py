@@ -8,7 +8,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Unpack
 
+import numpy as np
+
 from pymc.exceptions import SamplingError
+from pymc.util import get_untransformed_name, is_transformed_name
 
 from pymc_lgm import samplers
 from pymc_lgm.approximations.emulator import MANY_HYPERPARAMETERS
@@ -38,6 +41,20 @@ NO_SLOPE = (
     "the approximate evidence, and a random walk takes over if its emulator finds too little."
 )
 """Logged if theta has no gradient, so that NUTS cannot be used."""
+
+LITTLE = (
+    "%r has %d of the %d hyper-parameters, since it is not integrated out, and the covariance of f "
+    "has rank %d. NUTS on all variables is often faster then: pm.sample(step=pm.NUTS())."
+)
+"""Logged if little is integrated out, and NUTS has to move many hyper-parameters."""
+
+MANY_PER_LATENT = 2
+"""Hyper-parameters per degree of freedom of f above which this is logged.
+
+Measured by hand, with two chains of 500 draws. With 40 effects that have a Student t prior, so that
+41 hyper-parameters stand beside 1 degree of freedom, PseudoMarginal made 22 effective draws in 27
+s, and NUTS 150 in 5 s. With a horseshoe, 22 beside 21, it made 332 in 14 s, and NUTS 157 in 15 s.
+"""
 
 TOLERANCE = 1.0
 """Nats by which the search for a slope may be off: the end of a trajectory is evaluated."""
@@ -78,6 +95,9 @@ class Marginal(LatentGaussianStep):
             raise ValueError(no_gradient(self.lgm, "lgm.ASIS()"))
         refuse_large_sets(self.lgm, public_name(type(self)))
         self.plan = plan(Facts.of(self.lgm), self.options)
+        many = self.plan.p > MANY_PER_LATENT * self.lgm.rank
+        if many and self.plan.theta_move == "nuts" and self.options.move is None:
+            _log.info(LITTLE, *self._largest(), self.plan.p, self.lgm.rank)
         if self.plan.approximation == "laplace":
             refuse_no_curvature(self.lgm, "approximation='ep', or lgm.ASIS()")
         self.element = self._element(
@@ -95,6 +115,12 @@ class Marginal(LatentGaussianStep):
             climbs=self.plan.climbs,
         )
         return [self.element]
+
+    def _largest(self) -> tuple[str, int]:
+        """The hyper-parameter with the most elements, by its name in the model."""
+        sizes = {name: np.size(self.lgm.start[name]) for name in self.lgm.theta_names}
+        name = max(sizes, key=sizes.__getitem__)
+        return get_untransformed_name(name) if is_transformed_name(name) else name, sizes[name]
 
     def _element(self, **common: Any) -> samplers.Marginal:
         raise NotImplementedError(f"{type(self).__name__} must say which element it is.")

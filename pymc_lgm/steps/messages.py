@@ -11,7 +11,7 @@ import logging
 import sys
 import threading
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from weakref import WeakSet
 
@@ -20,7 +20,7 @@ import pymc as pm
 from pymc_lgm.likelihoods.registry import is_marked
 from pymc_lgm.model import find_latents, is_process, refuse_left_gaussians
 
-__all__ = ["COMPILING", "KNOWN", "OFFER", "announced", "offer"]
+__all__ = ["COMPILING", "KNOWN", "OFFER", "announced", "listed", "offer"]
 
 # A child of PyMC's logger, so that settings of PyMC's logger apply to these messages too.
 _log = logging.getLogger("pymc.lgm")
@@ -83,10 +83,21 @@ def offer() -> None:
         names = [str(rv.name).removesuffix("_rotated_") for rv in latents]  # as the user wrote them
     except Exception:
         return
-    *others, last = map(repr, names)
-    shown = f"{', '.join(others)} and {last}" if others else last
-    verb, them = ("are", "them") if others else ("is", "it")
-    _log.info(OFFER.format(shown, verb, them, them))
+    verb, them = ("are", "them") if len(names) > 1 else ("is", "it")
+    _log.info(OFFER.format(listed([repr(name) for name in names]), verb, them, them))
+
+
+def listed(names: Sequence[str]) -> str:
+    """A list in words.
+
+    Examples
+    --------
+    >>> from pymc_lgm.steps.messages import listed
+    >>> listed(["a", "b", "c"])
+    'a, b and c'
+    """
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def _asking() -> tuple[pm.Model | None, bool]:

@@ -45,8 +45,8 @@ class Importance:
         ρ in [0, 1], the correlation of the random numbers of successive estimates. Near 1 their
         errors cancel in the acceptance ratio, so few draws are enough. The default is 1 for
         ``move="slice"``; 0 if tuning finds that estimates of ``n_importance`` draws have little
-        noise, for a process with inducing variables and for areas whose effects are integrated out;
-        and 0.99 otherwise.
+        noise, for a process with inducing variables and if effects of single observations are
+        integrated out; and 0.99 otherwise.
     antithetic : bool, optional
         Draw in pairs f̂ ± δ if the number of draws is even. This is the default except for a
         series: its transported draws have the same error on both sides.

@@ -20,6 +20,7 @@ from pymc_lgm.model import LatentGaussianModel, refusals
 from pymc_lgm.moves.theta.survey import MOST_COMPONENTS
 from pymc_lgm.samplers import LATENT_MOVES
 from pymc_lgm.samplers.interweaving import SHARE, SHARE_OF_QUIET
+from pymc_lgm.steps.messages import listed
 from pymc_lgm.steps.options import Importance, between, known_move, one_of, positive
 
 __all__ = ["APPROXIMATIONS", "MOVES", "Facts", "MoveShare", "Options", "Plan", "plan"]
@@ -362,7 +363,7 @@ class Plan:
     def _lines(self) -> Iterator[tuple[str, str]]:
         """Names and values of what is printed, in order."""
         effects = ("observation-level effects",) if self.integrates_effects else ()
-        yield "integrated", " and ".join((*self.integrated, *effects)) or "nothing"
+        yield "integrated", listed((*self.integrated, *effects) or ("nothing",))
         if self.approximation is not None:
             N = self.n_importance
             pairs = ", in pairs" if self.antithetic and (N is None or N % 2 == 0) else ""
@@ -436,7 +437,7 @@ def plan(facts: Facts, options: Options) -> Plan:
     why = {"integrated": "Given theta it is Gaussian."}
     if len(facts.latents) > 1:
         why["integrated"] = (
-            "Given theta they are Gaussian, and densities read them through an affine map."
+            "Given theta they are Gaussian, and enter the densities through an affine map."
         )
     choices = [_approximation, _estimates, _latent_move, _theta_move]
     if options.sampler == "ExactMarginal":

@@ -66,8 +66,8 @@ class PseudoMarginal(Marginal):
         costs no factorization. If estimates have so little noise that each proposal uses
         independent draws (see `Importance`), this move runs only in the draws that ``interweave``
         takes, one in twenty. Otherwise a move of `Sweep`, such as "hmc", or ``None``. The default,
-        "auto", is "posterior", and ``None`` for a process with inducing variables and for areas
-        whose effects are integrated out.
+        "auto", is "posterior", and ``None`` for a process with inducing variables and if effects of
+        single observations are integrated out.
     importance : Importance, optional
         How the importance draws are made.
     sites : {"predicted", "optimized"}, optional
@@ -81,8 +81,8 @@ class PseudoMarginal(Marginal):
         one in twenty if estimates have little noise. If less than 0.1 of the proposals were
         accepted in tuning, because no Gaussian is near the posterior of f, each draw gets an
         additional walk for two more O(n³) operations. By default ``True``; ``False`` for a process
-        with inducing variables and for areas whose effects are integrated out, where the walk is
-        not worth its time.
+        with inducing variables and if effects of single observations are integrated out, where the
+        walk is not worth its time.
     target_accept, scale
         Options of the random walk on theta, as in `ASIS`. If NUTS replaces the walk, as in the
         default if theta has a gradient, ``target_accept`` is the acceptance of leapfrog steps, by

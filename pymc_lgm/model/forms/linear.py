@@ -58,7 +58,7 @@ class LinearPredictor(Form):
         latents = self._setting.reading.latents
         is_dense = self.predictor.basis is None
         are_effects = is_dense and all(latent.variances is not None for latent in latents)
-        if not are_effects and all(each.columns is not None for each in self.predictor.blocks):
+        if not are_effects and not any(block.moves for block in self.predictor.blocks):
             return False
         largest = refutations.VAGUE if are_effects else np.inf
         cov = called_once([self._setting.theta], self.cov)
