@@ -55,6 +55,16 @@ def scaled_effects() -> pm.Model:
     return model
 
 
+def slope_after_a_threshold() -> pm.Model:
+    """Columns of A that theta moves beyond a threshold, and not by a factor of each."""
+    rng, days = np.random.default_rng(0), np.arange(12.0)
+    with pm.Model() as model:
+        rate, z, w = pm.HalfNormal("rate", 2.0), pm.Normal("z", shape=12), pm.Normal("w", shape=2)
+        size = 1.0 + pt.maximum(rate - 2.5, 0.0) * days
+        pm.Poisson("y", pm.math.exp(z + size * w[np.arange(12) % 2]), observed=rng.poisson(1, 12))
+    return model
+
+
 def since_a_change() -> pm.Model:
     """A term of the covariance that is zero where the model starts."""
     year = np.linspace(1950, 2020, 8)
@@ -185,7 +195,7 @@ def test_rows_merged_by_a_look_are_noticed(monkeypatch: Any, dies: Any) -> None:
 @pytest.mark.mutant
 def test_columns_frozen_by_a_look_are_noticed(monkeypatch: Any, dies: Any) -> None:
     monkeypatch.setattr(predictor, "columns_move", lambda output, x, parts, _: [False] * len(parts))
-    dies("reading: columns frozen by a look", largest(scaled_effects()), above=TOLERANCE)
+    dies("reading: columns frozen by a look", largest(slope_after_a_threshold()), above=TOLERANCE)
 
 
 def test_what_rounds_to_an_impossible_datum_is_computed_again():
@@ -267,14 +277,14 @@ def test_a_density_that_overflows_has_not_been_misread() -> None:
         f = pm.AR("f", rho=rho, sigma=s, init_dist=pm.Normal.dist(), steps=199)
         pm.Normal("y", f, 1.0, observed=np.zeros(200))
     audit = lgm.read(model).audit
-    for growth in (-3.0, -30.0):
+    for growth, overflows in ((-3.0, False), (-30.0, True)):
         point = {
             "rho": np.array([growth]),
             "s_log__": np.array(0.0),
             "f": np.cumprod(np.full(200, growth)),
         }
         found = audit.differences(point, moments=True)
-        assert not all(np.isfinite(each.pymc) for each in found)
+        assert all(np.isfinite(each.pymc) for each in found) != overflows
         audit(point, moments=True)
 
 
@@ -318,3 +328,13 @@ def test_rounding_errors_of_a_density_are_not_a_misreading(monkeypatch: pytest.M
     audit(none)
     with pytest.raises(ValueError, match="'y, z' is lost in rounding errors"):
         audit(none, is_draw=True)
+
+
+def test_a_step_of_large_effects_stays_where_pymc_has_a_density() -> None:
+    """A step of 5e4 standard deviations was a misreading: the sum of its effects is not zero."""
+    with pm.Model() as model:
+        a = pm.Normal("a", 4e4, 1e4)
+        u = pm.ZeroSumNormal("u", sigma=3e4, shape=12)
+        y = np.random.default_rng(1).normal(4e4, 3e3, 48)
+        pm.Normal("y", a + u[np.arange(48) % 12], pm.HalfNormal("s", 3e3), observed=y)
+    assert max(lgm.read(model, compile_kwargs=QUICK).check(draws=5).values()) < 1e-6

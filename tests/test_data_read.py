@@ -39,6 +39,16 @@ def test_new_inputs_are_refused_and_new_observations_are_not(copied):
     lgm.ASIS(model=model, compile_kwargs=QUICK).setup_chain(1, 1, 1)
 
 
+@pytest.mark.parametrize("use", ["log_evidence", "fit", "check"])
+def test_an_evidence_and_a_check_refuse_new_inputs(use):
+    """The evidence of old inputs was returned, and `check` said that the model was misread."""
+    model = build()
+    made = lgm.read(model) if use == "check" else lgm.laplace(model=model)
+    pm.set_data({"X": np.linspace(0, 1, 12)}, model=model)
+    with pytest.raises(ValueError, match=r"The data X were replaced.*after pm.set_data"):
+        getattr(made, use)()
+
+
 def test_indices_of_one_vector_are_read_once():
     with pm.Model():
         f, which = pm.MvNormal("f", np.zeros(4), np.eye(4)), pm.Data("which", GROUP)

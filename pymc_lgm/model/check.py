@@ -65,6 +65,13 @@ There are only `N_PERTURBED` changes, and the worst rounding error may be larger
 LOST = 1.0
 """Nats: a rounding error of a density beyond which draws are not of the posterior."""
 
+LONGEST = 100.0
+"""Standard deviations of the prior that a step in a direction has at most.
+
+A longer one loses digits. `pymc.ZeroSumNormal`, for example, has no density if the mean of its
+elements is above 1e-9, as rounding makes it if they are above 1e6.
+"""
+
 N_PERTURBED = 3
 """Number of these changes, each of which evaluates PyMC's density again."""
 
@@ -350,12 +357,13 @@ class Audit:
         what = "the log density of x mirrored at its mean"
         found.append(Difference(label, what, here, mirrored, 1.0 + scale))
         for step in probe.steps:
-            up = moved([v + u for v, u in zip(x, step.of_latents, strict=True)])
-            down = moved([v - u for v, u in zip(x, step.of_latents, strict=True)])
+            size = min(1.0, LONGEST / max(np.sqrt(step.quadratic_form), 1.0))
+            up = moved([v + size * u for v, u in zip(x, step.of_latents, strict=True)])
+            down = moved([v - size * u for v, u in zip(x, step.of_latents, strict=True)])
             what = "the curvature of the log density of x in a direction"
-            curvature = up + down - 2.0 * here
+            expected = -(size**2) * step.quadratic_form
             found.append(
-                Difference(label, what, -step.quadratic_form, curvature, 1.0 + 4.0 * scale)
+                Difference(label, what, expected, up + down - 2.0 * here, 1.0 + 4.0 * scale)
             )
             if step.of_f is not None:
                 there = [m + u for m, u in zip(probe.means, step.of_latents, strict=True)]

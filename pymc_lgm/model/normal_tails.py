@@ -47,7 +47,9 @@ def with_log_ndtr(graphs: Sequence[Variable]) -> list[Variable]:
         for formula in _formulas():
             inputs = dict[Variable, Variable]()
             if _is_alike(formula.graph, v, set(formula.inputs), inputs):
-                found[v] = formula.instead(*(inputs[x] for x in formula.inputs))
+                # One of the inputs may contain another of these probabilities.
+                own = graph_replace([inputs[x] for x in formula.inputs], found, strict=False)
+                found[v] = formula.instead(*own)
     return list(graph_replace(list(graphs), found, strict=False)) if found else list(graphs)
 
 

@@ -43,6 +43,8 @@ __all__ = ["LatentGaussianModel", "find_latent", "find_latents", "latents_beside
 
 AS_IT_IS = "To sample the model as it is, pass step=pm.NUTS()."
 
+MAKE_THE_STEP = "Make the step after pm.set_data, as in pm.sample(step=lgm.PseudoMarginal())."
+
 APPROXIMATED = "marginalapprox_loglik_"
 """`pymc.gp.MarginalApprox` names its potential with this prefix."""
 
@@ -126,19 +128,19 @@ class LatentGaussianModel(ModelFunctions):
             self.find_reads(start, f)
         return self
 
-    def refuse_new_data(self) -> None:
+    def refuse_new_data(self, remedy: str = MAKE_THE_STEP) -> None:
         """Raise a `ValueError` if data that decide how the model was read have been replaced.
 
         Observed values may be replaced, unless they decide which elements of f a density reads.
+        ``remedy`` says what to write instead.
         """
         names = self.data_read.changed()
         if not names and (picked := self.data_read.picked_anew()):
             names = [] if self._reads_as_before() else picked
         if names:
             raise ValueError(
-                f"The data {', '.join(names)} were replaced after this step had read them: a chain "
-                "would mix old and new data. Make the step after pm.set_data, as in "
-                "pm.sample(step=lgm.PseudoMarginal())."
+                f"The data {', '.join(names)} were replaced after they had been read: the result "
+                f"would mix old and new data. {remedy}"
             )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -188,6 +190,7 @@ class LatentGaussianModel(ModelFunctions):
         >>> max(checked.values()) < 1e-6
         True
         """
+        self.refuse_new_data("Read the model after pm.set_data: lgm.read(model).check().")
         found: dict[str, float] = {}
         # Values of variables that other steps own: a point of the prior has values of its own.
         before = {name: variable.get_value() for name, variable in self.graphs.others.items()}
