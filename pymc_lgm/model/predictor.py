@@ -231,7 +231,7 @@ class Block(NamedTuple):
     columns : ndarray, shape (E, N_b), or None
         Its columns of A, without their factors, if they do not depend on theta.
     factors : variable, shape (N_b,), or None
-        What multiplies these columns in A, if this depends on theta.
+        Numbers that multiply these columns in A, if there are some that depend on theta.
     """
 
     latent: Latent
