@@ -117,6 +117,20 @@ def test_alone_it_is_refused_by_its_name():
         lgm.PseudoMarginal(model=model, compile_kwargs=QUICK)
 
 
+@pytest.mark.parametrize("beside", [False, True])
+def test_log_normal_effects_could_be_latent(beside):
+    """What the message says to write is read."""
+    with pm.Model() as model:
+        lam = pm.LogNormal("lam", pm.Normal("mu") if beside else 0.0, 1.0, shape=20)
+        pm.Poisson("y", lam[GROUP], observed=Y)
+    with pytest.raises(ValueError, match=r"write lam = pm.math.exp\(pm.Normal\('log_lam'"):
+        lgm.read(model)
+    with pm.Model() as model:
+        lam = pm.math.exp(pm.Normal("log_lam", pm.Normal("mu") if beside else 0.0, 1.0, shape=20))
+        pm.Poisson("y", lam[GROUP], observed=Y)
+    assert lgm.read(model).latents == (("mu", "log_lam") if beside else ("log_lam",))
+
+
 @pytest.mark.slow
 def test_who_names_it_gets_it():
     with pm.Model() as model:

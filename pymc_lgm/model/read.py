@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pymc.data import MinibatchOp
 from pymc.distributions.multivariate import KroneckerNormalRV, MvNormalRV, MvStudentTRV
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.random.basic import NormalRV, StudentTRV
+from pytensor.tensor.random.basic import LogNormalRV, NormalRV, StudentTRV
 from pytensor.xtensor.type import XTensorType
 
 from pymc_lgm.likelihoods.registry import is_inducing
@@ -338,9 +338,15 @@ def find_latent(
 def _why_no_latent(model: pm.Model, left: Mapping[Variable, str]) -> str:
     """Say why no Gaussian variable of the model is latent."""
     nothing = "The model has no latent Gaussian vector"
+    logs = [rv.name for rv in model.free_RVs if isinstance(rv.owner.op, LogNormalRV) and rv.ndim]
+    as_exp = "".join(
+        f" {name!r} is log-normal, so its logarithm could be latent: write {name} = "
+        f"pm.math.exp(pm.Normal('log_{name}', mu, sigma, shape=...))."
+        for name in logs[:1]
+    )
     if left:
         reasons = "; ".join(f"{str(rv.name)!r} is Gaussian, but {why}" for rv, why in left.items())
-        return f"{nothing}: {reasons}. {AS_IT_IS}"
+        return f"{nothing}: {reasons}.{as_exp} {AS_IT_IS}"
     read = set(ancestors([*model.observed_RVs, *model.potentials]))
     gaussians = [rv for rv in model.free_RVs if is_gaussian(model, rv)]
     if unread := [str(rv.name) for rv in gaussians if rv not in read]:
@@ -371,7 +377,7 @@ def _why_no_latent(model: pm.Model, left: Mapping[Variable, str]) -> str:
         )
     return (
         f"{nothing}: none of its free variables ({shown}) is a pm.MvNormal, or a Gaussian vector "
-        f"that densities read through an affine map. {instead} {AS_IT_IS}"
+        f"that densities read through an affine map.{as_exp} {instead} {AS_IT_IS}"
     )
 
 
