@@ -456,6 +456,13 @@ def covariance_without_jitter() -> None:
     step()
 
 
+@refused("covariance of 'f . a' is not positive", r"gp.prior\('f', X", slow=True)
+def a_process_without_jitter_beside_an_effect() -> None:
+    f = latent(X=np.zeros((4, 1)), jitter=0)
+    pm.Poisson("y", pm.math.exp(pm.Normal("a") + f + 0.0 * X[:, 0]), observed=Y)
+    read()
+
+
 @refused("'root' is nan", "a=0", "Start inside", r"pm.sample\(initvals", slow=True)
 def nan_in_a_prior() -> None:
     pm.Potential("root", pt.sqrt(pm.Normal("a") - 1))

@@ -267,6 +267,8 @@ class Form:
 
     def __init__(self, setting: Setting):
         self.label = setting.label
+        processes = [each.rv.name for each in setting.reading.latents if each.variances is None]
+        self._process = str(processes[0]).removesuffix("_rotated_") if processes else None
 
     def prepare(self, densities: list[Variable]) -> list[Variable] | None:
         """Return densities, given as graphs of f; ``None`` if the form does not fit the model."""
@@ -377,8 +379,19 @@ class Form:
             return (
                 f"The covariance of {name!r} is not positive definite {where}: its eigenvalues run "
                 f"from {eigenvalues[0]:.2g} to {eigenvalues[-1]:.2g} (condition number "
-                f"{condition:.1g}). Repeated rows of X or long length-scales do this. Write "
-                f"gp.prior({name!r}, X, reparameterize=False, jitter={jitter:.0e}), or add as much "
-                "to the diagonal of a covariance of your own."
+                f"{condition:.1g}). {self._remedy(jitter)}"
             )
         return None
+
+    def _remedy(self, jitter: float) -> str:
+        """What makes a covariance positive definite."""
+        if self._process is None:
+            return (
+                "Basis functions or effects that are almost the same, or factors near zero, do "
+                "this. Leave some out, or start elsewhere, as in pm.sample(initvals={...})."
+            )
+        return (
+            "Repeated rows of X or long length-scales do this. Write "
+            f"gp.prior({self._process!r}, X, reparameterize=False, jitter={jitter:.0e}), or add as "
+            "much to the diagonal of a covariance of your own."
+        )

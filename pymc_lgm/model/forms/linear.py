@@ -105,7 +105,8 @@ class LinearPredictor(Form):
 
     def describe(self) -> list[str]:
         """The predictor, and a line per latent variable."""
-        free = "" if self.rank == self.n else f" with {self.rank} degrees of freedom"
+        degrees = "1 degree" if self.rank == 1 else f"{self.rank} degrees"
+        free = "" if self.rank == self.n else f" with {degrees} of freedom"
         return [f"f ({self.n}){free} = c(theta) + A(theta) x", *self.predictor.describe()]
 
     def forget(self) -> None:
