@@ -29,7 +29,6 @@ from pymc_lgm.gaussian.sites import (
     diagonal,
     gathered,
     is_finite,
-    rooted,
 )
 from pymc_lgm.linalg import Array, CholeskyFactor, factorize, gram, tally
 
@@ -87,6 +86,14 @@ class RootedPosterior(PrecisionPosterior):
         half = gathered(self.precision.sets, np.ascontiguousarray(self._half.T))
         blocks = half @ half.swapaxes(1, 2)
         return np.where(self.precision.filling, np.eye(blocks.shape[1]), blocks)
+
+
+def _factor_of(V: Array, W: Precision) -> CholeskyFactor | None:
+    """The factor of I + Vᵀ W V, r × r."""
+    tally.cubic_ops += 1
+    B = V.T @ W.times(V) if isinstance(W, SiteBlocks) else gram(V, W)
+    B[np.diag_indices_from(B)] += 1.0
+    return factorize(B)
 
 
 # A fixed U
@@ -173,8 +180,7 @@ class LowRankPrior(RootedPrior):
     @cached_property
     def root(self) -> Array:
         """U L, shape (E, r)."""
-        L: Array = self.reduced.factor.dense()
-        return self.basis @ L
+        return self.reduced.factor.multiply_transposed(self.basis.T).T
 
     @property
     def variances(self) -> Array:
@@ -196,10 +202,7 @@ class LowRankPrior(RootedPrior):
         # The same test as for a dense prior. `variances` would have the errors of another sum.
         if not (self.rank * ROUNDING * diagonal(W) * np.einsum("ij,ij->i", V, V) < 1.0).all():
             return None
-        tally.cubic_ops += 1
-        B = rooted(W).times(V).T @ V
-        B[np.diag_indices_from(B)] += 1.0
-        factor = factorize(B)
+        factor = _factor_of(V, W)
         return None if factor is None else LowRankPosterior(self, W, factor)
 
     def multiply(self, xi: Array) -> Array:
@@ -337,17 +340,15 @@ class InducingPrior(RootedPrior):
         """Factorize I + (V, I)ᵀ W (V, I), m × m: O(n m²)."""
         if not is_finite(W):
             return None
-        tally.cubic_ops += 1
         if isinstance(W, SiteBlocks):
-            root = self.root
-            B = root.T @ W.times(root)
-            B[np.diag_indices_from(B)] += 1.0
+            factor = _factor_of(self.root, W)
         else:
+            tally.cubic_ops += 1
             B = np.zeros((self.rank, self.rank), order="F")
             for V, rows, columns in self._parts():
                 B[columns, columns] = gram(V, W[rows])
             B[np.diag_indices_from(B)] += 1.0 + W[self._read :]
-        factor = factorize(B)
+            factor = factorize(B)
         return None if factor is None else RootedPosterior(self, W, factor)
 
     def multiply(self, xi: Array) -> Array:
