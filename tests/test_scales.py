@@ -215,7 +215,8 @@ def test_small_factors_leave_the_rank(power):
     """The squares of exp(-400), the factor of the last of the basis functions, are 0."""
     with pm.Model() as model:
         decay = pt.exp(pm.Normal("t", 0, 0.05) - power * np.arange(9) / 8)
-        pm.Poisson("y", pm.math.exp(BASIS @ (pm.Normal("z", 0, 1, shape=9) * decay)), observed=Y > 0)
+        eta = BASIS @ (pm.Normal("z", 0, 1, shape=9) * decay)
+        pm.Poisson("y", pm.math.exp(eta), observed=Y > 0)
     read = lgm.read(model)
     assert read.form.rank == 9
     assert max(read.check(draws=3).values()) < 1e-9

@@ -27,7 +27,7 @@ from pymc_lgm.model.operations import Variable, bare, function_of, number_of
 __all__ = ["log_ndtr_between", "with_log_ndtr"]
 
 FARTHEST = 1e30
-"""Infinite limits count as limits of this size: derivatives of log Φ are 0 times inf at infinity."""
+"""Infinite limits count as limits of this size, since derivatives of log Φ are 0 · inf there."""
 
 
 def with_log_ndtr(graphs: Sequence[Variable]) -> list[Variable]:
