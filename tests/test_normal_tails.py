@@ -8,6 +8,7 @@ import pytest
 
 from pymc.distributions.dist_math import log_diff_normal_cdf, normal_lccdf, normal_lcdf
 from pytensor.graph.traversal import ancestors
+from scipy.stats import norm
 
 import pymc_lgm as lgm
 
@@ -87,6 +88,20 @@ def test_between_has_accurate_derivatives(a, b):
     np.testing.assert_allclose(found, [value, mean, second - 1.0, third], rtol=1e-6, atol=1e-8)
 
 
+def test_derivatives_are_finite_at_infinite_limits():
+    """Each of the three limits is -inf or inf for one of several observations."""
+    t, infinite = pt.dscalar("t"), np.inf
+    low, high = np.array([-infinite, 0.5, -infinite]), np.array([0.5, infinite, infinite])
+    graphs = [log_ndtr_between(low - t, high - t)]
+    for _ in range(3):
+        graphs.append(pt.grad(graphs[-1].sum(), t))
+    value, *derivatives = pytensor.function([t], graphs, mode="FAST_COMPILE")(0.0)
+    np.testing.assert_allclose(value, norm.logcdf([0.5, -0.5, 40.0]))
+    r = norm.pdf(0.5) / norm.cdf([0.5, -0.5])
+    np.testing.assert_allclose(derivatives[0], r[1] - r[0])
+    assert np.isfinite(derivatives).all()
+
+
 OBSERVED = {
     "censored": lambda f: pm.Censored(
         "y", pm.Normal.dist(f, 0.5), lower=-1.0, upper=1.0, observed=[-1.0, 0.2, 1.0]
@@ -95,6 +110,9 @@ OBSERVED = {
         "y", f, 0.5, lower=-1.0, upper=1.0, observed=[-0.9, 0.2, 0.9]
     ),
     "truncated below": lambda f: pm.TruncatedNormal("y", f, 0.5, lower=-1.0, observed=[0, 1, 2.0]),
+    "truncated for some": lambda f: pm.TruncatedNormal(
+        "y", f, 0.5, lower=-np.inf, upper=[np.inf, 1.0, 2.0], observed=[0, 1, 2.0]
+    ),
     "ordered probit": lambda f: pm.OrderedProbit(
         "y", f, cutpoints=[-1.0, 0.5, 2.0], sigma=0.5, compute_p=False, observed=[0, 1, 3]
     ),

@@ -210,6 +210,30 @@ def test_dense_forms_have_the_factors(name):
     assert max(read.check(draws=5).values()) < 1e-9
 
 
+@pytest.mark.parametrize("power", [0.0, 400.0, 720.0])
+def test_small_factors_leave_the_rank(power):
+    """The squares of exp(-400), the factor of the last of the basis functions, are 0."""
+    with pm.Model() as model:
+        decay = pt.exp(pm.Normal("t", 0, 0.05) - power * np.arange(9) / 8)
+        eta = BASIS @ (pm.Normal("z", 0, 1, shape=9) * decay)
+        pm.Poisson("y", pm.math.exp(eta), observed=Y > 0)
+    read = lgm.read(model)
+    assert read.form.rank == 9
+    assert max(read.check(draws=3).values()) < 1e-9
+
+
+def test_factors_that_underflow_near_the_start_are_not_zero():
+    """exp(-2000) is 0 at the start, but f has three more degrees of freedom for small u."""
+    with pm.Model() as model:
+        u = pm.HalfNormal("u", 1, initval=2.0)
+        z, w = pm.Normal("z", 0, 1, shape=4), pm.Normal("w", 0, 1, shape=3)
+        eta = z[np.arange(12) % 4] + (pt.exp(-1000 * u) * w)[GROUP]
+        pm.Poisson("y", pm.math.exp(eta), observed=Y > 0)
+    read = lgm.read(model)
+    point = model.initial_point() | {"u_log__": np.log(1e-4), "w": np.array([1.0, -2.0, 3.0])}
+    assert max(each.relative for each in read.audit.differences(point, moments=True)) < 1e-9
+
+
 def factors_forgotten(monkeypatch):
     whole = predictor.Block
 

@@ -26,6 +26,9 @@ from pymc_lgm.model.operations import Variable, bare, function_of, number_of
 
 __all__ = ["log_ndtr_between", "with_log_ndtr"]
 
+FARTHEST = 1e30
+"""Infinite limits count as limits of this size, since derivatives of log Φ are 0 · inf there."""
+
 
 def with_log_ndtr(graphs: Sequence[Variable]) -> list[Variable]:
     """Graphs of the same functions, with `log_ndtr` instead of PyMC's formulas.
@@ -54,7 +57,8 @@ def with_log_ndtr(graphs: Sequence[Variable]) -> list[Variable]:
 
 
 def log_ndtr_between(a: Variable, b: Variable) -> Variable:
-    """log(Φ(b) − Φ(a)) for a < b."""
+    """log(Φ(b) − Φ(a)) for a < b, of which a may be -inf and b inf."""
+    a, b = pt.clip(a, -FARTHEST, FARTHEST), pt.clip(b, -FARTHEST, FARTHEST)
     # Both are in the left tail of one of the two orders, where Φ keeps its digits.
     mirror = pt.gt(a + b, 0.0)
     upper = log_ndtr(pt.switch(mirror, -a, b))
@@ -83,8 +87,8 @@ def _formulas() -> list[_Formula]:
     of_x = outer.inputs[2].owner.inputs[0].owner.inputs[0]
     root = np.sqrt(2.0)
     return [
-        _Formula(below, [of_below], log_ndtr),
-        _Formula(above, [of_above], lambda z: log_ndtr(-z)),
+        _Formula(below, [of_below], lambda z: log_ndtr(pt.minimum(z, FARTHEST))),
+        _Formula(above, [of_above], lambda z: log_ndtr(pt.minimum(-z, FARTHEST))),
         _Formula(between, [of_x, of_y], lambda b, a: log_ndtr_between(root * a, root * b)),
     ]
 

@@ -321,8 +321,9 @@ class Predictor:
             for block in self.blocks
             if A[1][:, block.part].any() and not A[0][:, block.part].any()
         ]
-        if not any(move) and np.array_equal(A[0].any(axis=0), columns.any(axis=0)):
-            A = A[:1]  # factors other than 0 leave the range as it is
+        if not any(move) and all((a.any(axis=0) == A[0].any(axis=0)).all() for a in A):
+            # The range without factors. One that is 0 at all these theta may have underflowed.
+            A = [columns]
         self.basis = None if whole else basis_of_range(A, setting.label, lost)
         if not whole:
             self._refuse_jumps(jump_in(graph.raw, graph.x, graph.parts, moving), A)

@@ -52,9 +52,6 @@ K_ii has a rounding error of 1e-16 times this variance, and log|I + W^½ K W^½|
 times as large: 1e-4 for a hundred observations with precision 10.
 """
 
-TINY = 1e-300
-"""Smallest norm that a column is divided by."""
-
 SMALLEST = 1e-9
 """Singular values below this count as 0, for columns of norm 1."""
 
@@ -121,7 +118,10 @@ def rank_of(columns: Array) -> int:
 
 def of_norm_one(columns: Array) -> Array:
     """Columns divided by their norms; columns of zeros stay as they are."""
-    result: Array = columns / np.maximum(np.linalg.norm(columns, axis=0), TINY)
+    # First by the largest elements, since squares of numbers below 1e-162 are 0.
+    largest = np.abs(columns).max(axis=0, initial=0.0)
+    scaled = columns / np.where(largest > 0.0, largest, 1.0)
+    result: Array = scaled / np.maximum(np.linalg.norm(scaled, axis=0), 1.0)
     return result
 
 
