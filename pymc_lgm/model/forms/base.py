@@ -384,7 +384,7 @@ class Form:
         return None
 
     def _remedy(self, jitter: float) -> str:
-        """What makes a covariance positive definite."""
+        """How to make a covariance positive definite."""
         if self._process is None:
             return (
                 "Basis functions or effects that are almost the same, or factors near zero, do "
