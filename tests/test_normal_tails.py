@@ -52,7 +52,7 @@ def test_values_are_those_of_pymc(graph, calls):
 
 
 def test_other_graphs_stay():
-    """A formula with another limit, or of two variables, is not that of a normal."""
+    """A formula with another limit, or of two variables, is not that of a normal; nor is a sum."""
     limit = pt.switch(
         pt.lt(Z, -2.0),
         pt.log(pt.erfcx(-Z / pt.sqrt(2.0)) / 2.0) - pt.sqr(Z) / 2.0,
@@ -63,7 +63,8 @@ def test_other_graphs_stay():
         pt.log(pt.erfcx(-Z / pt.sqrt(2.0)) / 2.0) - pt.sqr(W) / 2.0,
         pt.log1p(-pt.erfc(Z / pt.sqrt(2.0)) / 2.0),
     )
-    for graph in (limit, two, pt.exp(Z)):
+    three = pt.add(np.log(0.5), Z, W)
+    for graph in (limit, two, three, pt.exp(Z)):
         assert with_log_ndtr([graph])[0] is graph
 
 

@@ -18,7 +18,7 @@ import pytensor.tensor as pt
 
 from pymc.distributions.dist_math import log_diff_normal_cdf, normal_lccdf, normal_lcdf
 from pytensor.graph.replace import graph_replace
-from pytensor.graph.traversal import toposort
+from pytensor.graph.traversal import ancestors, toposort
 
 from pymc_lgm.compile.graphs.smooth import log1mexp
 from pymc_lgm.likelihoods.normal import log_ndtr
@@ -80,17 +80,24 @@ def _formulas() -> list[_Formula]:
     x, y = pt.dscalar("x"), pt.dscalar("y")
     below, above = normal_lcdf(0.0, 1.0, x), normal_lccdf(0.0, 1.0, x)
     between = log_diff_normal_cdf(0.0, 1.0, x, y)
-    # The last argument that all terms share: z = (x − mu)/sigma, or z/√2 of both limits.
-    of_below, of_above = (graph.owner.inputs[0].owner.inputs[0] for graph in (below, above))
-    outer = between.owner.inputs[1].owner
-    of_y = outer.inputs[0].owner.inputs[0]
-    of_x = outer.inputs[2].owner.inputs[0].owner.inputs[0]
+    of_below, of_above = _argument(below, x), _argument(above, x)
+    of_x, of_y = _argument(between, x), _argument(between, y)
     root = np.sqrt(2.0)
     return [
         _Formula(below, [of_below], lambda z: log_ndtr(pt.minimum(z, FARTHEST))),
         _Formula(above, [of_above], lambda z: log_ndtr(pt.minimum(-z, FARTHEST))),
         _Formula(between, [of_x, of_y], lambda b, a: log_ndtr_between(root * a, root * b)),
     ]
+
+
+def _argument(formula: Variable, x: Variable) -> Variable:
+    """The last function of x alone that all terms share: z = (x − mu)/sigma, or z/√2."""
+    for node in reversed(list(toposort([formula]))):
+        v = node.outputs[0]
+        free = {each for each in ancestors([v]) if each.owner is None and each.name}
+        if free == {x} and x not in ancestors([formula], blockers=[v]) and v is not formula:
+            return v
+    return x
 
 
 def _is_alike(
@@ -106,5 +113,7 @@ def _is_alike(
     function = function_of(v)
     if function is None or function != function_of(formula):
         return False
+    if len(formula.owner.inputs) != len(v.owner.inputs):
+        return False  # a sum of three
     pairs = zip(formula.owner.inputs, v.owner.inputs, strict=True)
     return all(_is_alike(a, b, ends, inputs) for a, b in pairs)
