@@ -394,7 +394,8 @@ def test_densities_add_up_to_the_models_and_f_has_its_mean_and_cov(name: str) ->
         total = ours.log_prior(theta) + gaussian + ours.log_likelihood(f, theta)
         gaps.append(logp(point) - total)
     if not ours.other_names:
-        np.testing.assert_allclose(gaps, 0, atol=1e-8)
+        # PyMC computes log Φ with a √2 in float32.
+        np.testing.assert_allclose(gaps, 0, atol=1e-7 if name == "censored" else 1e-8)
     # The density of what others own may be left out: it is constant here.
     np.testing.assert_allclose(gaps, gaps[0], atol=1e-8)
 
