@@ -338,3 +338,13 @@ def test_a_step_of_large_effects_stays_where_pymc_has_a_density() -> None:
         y = np.random.default_rng(1).normal(4e4, 3e3, 48)
         pm.Normal("y", a + u[np.arange(48) % 12], pm.HalfNormal("s", 3e3), observed=y)
     assert max(lgm.read(model, compile_kwargs=QUICK).check(draws=5).values()) < 1e-6
+
+
+def test_a_covariance_beside_large_values_is_compared_to_their_rounding() -> None:
+    """The steps of f are differences of numbers near 3e9. Without their size the error is 3e-7."""
+    with pm.Model() as model:
+        a, b = pm.Normal("a", 3e9, 1.0), pm.Normal("b", shape=3)
+        eta = a + b[np.arange(12) % 3] - 3e9
+        pm.Poisson("y", pm.math.exp(eta), observed=np.arange(12) % 3)
+    found = lgm.read(model, compile_kwargs=QUICK).check(draws=3)
+    assert max(value for key, value in found.items() if "covariance" in key) < 1e-8

@@ -74,7 +74,7 @@ STEP = 1e-2
 """Length of the differences that replace derivatives which are 0/0."""
 
 LOOKS = np.arange(-12.0, 12.25, 0.25)
-"""Values of w among which a search begins if the density overflows at 0."""
+"""Values of w. A search begins at the best of them if the density is not finite at 0."""
 
 BLOCK = 16000
 """Array elements that are processed at a time. Larger arrays take new pages of memory at every

@@ -93,9 +93,10 @@ class LikelihoodRV(LatentGaussianLikelihood, SymbolicRandomVariable):
     is_log_concave : bool
         Whether log p(y | f) is concave in f, its first parameter, for all values of the others.
     bends_slowly : bool
-        Whether log p(y | f) changes its curvature over one unit of f or more, for all values of the
-        other parameters: none of them is a scale of f. Only then are effects of single observations
-        integrated out by a quadrature, whose nodes miss what happens in between.
+        Whether the curvature of log p(y | f) is almost constant over a small part of a unit of f,
+        for all values of the other parameters. It is not if one of them is a scale of f. Effects of
+        single observations are integrated out only if it is, since the nodes of the quadrature are
+        a good part of a unit apart.
     is_quadratic : bool
         Whether log p(y | f) is quadratic in f.
     is_softmax : bool

@@ -357,11 +357,11 @@ class Audit:
         what = "the log density of x mirrored at its mean"
         found.append(Difference(label, what, here, mirrored, 1.0 + scale))
         for step in probe.steps:
-            size = min(1.0, LONGEST / max(np.sqrt(step.quadratic_form), 1.0))
-            up = moved([v + size * u for v, u in zip(x, step.of_latents, strict=True)])
-            down = moved([v - size * u for v, u in zip(x, step.of_latents, strict=True)])
+            share = min(1.0, LONGEST / max(np.sqrt(step.quadratic_form), 1.0))
+            up = moved([v + share * u for v, u in zip(x, step.of_latents, strict=True)])
+            down = moved([v - share * u for v, u in zip(x, step.of_latents, strict=True)])
             what = "the curvature of the log density of x in a direction"
-            expected = -(size**2) * step.quadratic_form
+            expected = -(share**2) * step.quadratic_form
             found.append(
                 Difference(label, what, expected, up + down - 2.0 * here, 1.0 + 4.0 * scale)
             )

@@ -126,7 +126,7 @@ def _log_densities(
     """
     partial = [rv for rv in reading.missing if isinstance(rv.owner.op, PartialObservedRV)]
     terms = [*reading.terms, *partial]
-    # Before PyMC rewrites them: parameters may be logarithms of normal probabilities, too.
+    # Parameters have normal probabilities, too. PyMC rewrites them below, and would hide them.
     copies = with_log_ndtr(clone_replace(list(terms), dict(cuts), rebuild_strict=False))
     copy_of = dict(zip(terms, copies, strict=True))
     rvs = [rv for rv in terms if rv in model.rvs_to_values]

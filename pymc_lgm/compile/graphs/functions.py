@@ -83,8 +83,8 @@ def _fold_constants(fgraph: Any, node: Any) -> Any:
 def _products_at_once(fgraph: Any, node: Any) -> Any:
     """Compute the products M v of one matrix and many vectors as one product of matrices.
 
-    It is PyTensor's own rewriter, too. A matrix of 3000 × 1024 times 1024 vectors took 8 s, since
-    each product alone waits for the memory, and takes 0.3 s.
+    PyTensor's own rewriter does it. With a matrix of 3000 × 1024 and 1024 vectors the one product
+    takes 0.3 s. Separate products took 8 s, because each of them reads the matrix from memory.
     """
     return local_batched_matmul_to_core_matmul.transform(fgraph, node)
 

@@ -113,7 +113,7 @@ def no_u_turn(
             break
         whole = _joined(rng, tree, other, sign, progressive=True)
         if whole is None:
-            # The last doubling may give the draw, since the reversed trajectory makes it, too.
+            # A trajectory in reverse makes this doubling, too. So the draw may be from it.
             tree = tree._replace(chosen=_drawn(rng, tree, other, progressive=True))
             break
         tree = whole
