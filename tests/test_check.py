@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,11 @@ from pytensor.graph.replace import clone_replace
 
 import pymc_lgm as lgm
 
-from pymc_lgm.model import graphs, predictor
+from pymc_lgm.model import graphs, predictor, reading
 from pymc_lgm.model.check import TOLERANCE, Audit, Difference
 from pymc_lgm.model.columns import columns_move
 from pymc_lgm.model.elements import distinct_elements
+from pymc_lgm.model.read import LatentGaussianModel
 from pymc_lgm.model.reads import Evaluation
 
 pytestmark = pytest.mark.usefixtures("interpreted")
@@ -348,3 +350,49 @@ def test_a_covariance_beside_large_values_is_compared_to_their_rounding() -> Non
         pm.Poisson("y", pm.math.exp(eta), observed=np.arange(12) % 3)
     found = lgm.read(model, compile_kwargs=QUICK).check(draws=3)
     assert max(value for key, value in found.items() if "covariance" in key) < 1e-8
+
+
+def beside_a_vague_intercept(sd: float = 1e4) -> pm.Model:
+    """A process and its intercept, whose variance is 10⁸ times as large."""
+    x = np.linspace(0.0, 1.0, 12)[:, None]
+    with pm.Model() as model:
+        b = pm.Normal("b", 0.0, sd)
+        gp = pm.gp.Latent(cov_func=pm.gp.cov.Matern32(1, 0.3))
+        f = gp.prior("f", x, reparameterize=False, jitter=1e-6)
+        pm.Poisson("y", pm.math.exp(b + f), observed=np.arange(12) % 3)
+    return model
+
+
+def effects_beside_a_vague_intercept() -> pm.Model:
+    with pm.Model() as model:
+        b, u = pm.Normal("b", 0.0, 1e4), pm.Normal("u", 0.0, 1.0, shape=3)
+        pm.Poisson("y", pm.math.exp(b + u[np.arange(12) % 3]), observed=np.arange(12) % 3)
+    return model
+
+
+@pytest.mark.mutant
+@pytest.mark.parametrize("as_sum", [False, True])
+def test_a_small_variance_beside_a_large_one_is_compared(
+    monkeypatch: Any, dies: Any, as_sum: bool
+) -> None:
+    """In a random direction the curvature is that of the intercept, to eight digits."""
+    right = reading.gaussian
+
+    def wrong(rv: Any, terms: Any) -> Any:
+        latent = right(rv, terms)
+        return replace(latent, variances=1.5 * latent.variances) if rv.name == "u" else latent
+
+    monkeypatch.setattr(reading, "gaussian", wrong)
+    model = effects_beside_a_vague_intercept()
+    read = LatentGaussianModel.from_pymc(model, as_sum=as_sum)
+    found = read.audit.differences(read.audit.prior_points(0, 1)[0], moments=True)
+    seen = max(each.relative for each in found if "curvature" in each.what and "K w" not in each.what)
+    dies(f"audit: a small variance{' in a sum' if as_sum else ''}", seen, above=TOLERANCE)
+
+
+@pytest.mark.parametrize("sd", [10.0, 1e4, 1e5])
+def test_a_covariance_without_digits_has_not_been_misread(sd: float) -> None:
+    """At 1e5, the rounding error of an element of K is as large as the smallest eigenvalue."""
+    audit = lgm.read(beside_a_vague_intercept(sd), compile_kwargs=QUICK).audit
+    for point in audit.prior_points(0, 3):
+        audit(point, moments=True)

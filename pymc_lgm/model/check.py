@@ -4,7 +4,7 @@ Samplers evaluate log p(theta), N(f; m, K) and ℓ(f, theta), which `pymc_lgm.mo
 model's graph. PyMC compiles `model.logp()` from the same graph. At every point they must agree:
 
     log p(theta) and ℓ(f(x), theta) are PyMC's terms of theta and of the data;
-    log p(x | theta) has the mean μ and, in the direction u = K_x Aᵀ w, the curvature wᵀ K w that
+    log p(x | theta) has the mean μ and, in two directions u = K_x Aᵀ w, the curvature wᵀ K w that
     the prior of f has, and A u is K w.
 
 Values at points can refute a reading but never prove it. The reading follows from the graph, and
@@ -59,7 +59,8 @@ of x by its rounding error do not change it.
 ROUNDING = 30.0
 """A difference up to this many times the largest effect of these changes is a rounding error.
 
-There are only `N_PERTURBED` changes, and the worst rounding error may be larger than theirs.
+There are only `N_PERTURBED` changes, and the worst rounding error may be larger than theirs. The
+estimated rounding error of a quadratic form is multiplied by it, too.
 """
 
 LOST = 1.0
@@ -341,37 +342,34 @@ class Audit:
             return []
         x = self._x(point)
 
-        def moved(to: Sequence[Array]) -> float:
+        def moved(to: Sequence[Array]) -> Array:
+            """The log density there, and the sum of the absolute values of its terms."""
             changed = dict(zip(self._free, to, strict=True))
             sums = self._terms({**point, **changed}, len(self._latents)).sum(axis=0)
-            if not np.isfinite(sums[0]) and _overflows(to):
-                return np.nan
-            nonlocal scale
-            scale = max(scale, float(sums[1]))
-            return float(sums[0])
+            return np.full(2, np.nan) if not np.isfinite(sums[0]) and _overflows(to) else sums
 
         at_means = lgm.form.f_of(lgm.prior, theta, [each.copy() for each in probe.means])
         size = float(np.abs(at_means).max(initial=0.0) + np.sqrt(prior.variances.max(initial=0.0)))
         found = [_largest(label, "the mean of f", prior.mean, at_means, 1e-3 + size)]
-        mirrored = moved([2.0 * m - v for m, v in zip(probe.means, x, strict=True)])
+        mirrored, of = moved([2.0 * m - v for m, v in zip(probe.means, x, strict=True)])
         what = "the log density of x mirrored at its mean"
-        found.append(Difference(label, what, here, mirrored, 1.0 + scale))
+        found.append(Difference(label, what, here, mirrored, 1.0 + max(scale, of)))
         for step in probe.steps:
             share = min(1.0, LONGEST / max(np.sqrt(step.quadratic_form), 1.0))
             up = moved([v + share * u for v, u in zip(x, step.of_latents, strict=True)])
             down = moved([v - share * u for v, u in zip(x, step.of_latents, strict=True)])
-            what = "the curvature of the log density of x in a direction"
+            what = f"the curvature of the log density of x in the direction {step.name}"
             expected = -(share**2) * step.quadratic_form
-            found.append(
-                Difference(label, what, expected, up + down - 2.0 * here, 1.0 + 4.0 * scale)
-            )
+            of = max(scale, up[1], down[1])
+            curvature = up[0] + down[0] - 2.0 * here
+            of = 1.0 + 4.0 * of + ROUNDING * step.rounding / TOLERANCE
+            found.append(Difference(label, what, expected, curvature, of))
             if step.of_f is not None:
                 there = [m + u for m, u in zip(probe.means, step.of_latents, strict=True)]
                 moved_f = lgm.form.f_of(lgm.prior, theta, there) - at_means
-                size = float(np.abs(step.of_f).max(initial=0.0)) + 1e-3 * size
-                found.append(
-                    _largest(label, "the covariance of f in a direction", step.of_f, moved_f, size)
-                )
+                longest = float(np.abs(step.of_f).max(initial=0.0)) + 1e-3 * size
+                what = f"the covariance of f in the direction {step.name}"
+                found.append(_largest(label, what, step.of_f, moved_f, longest))
         return found
 
     def _of_no_prior(self, theta: Array, point: Point, values: Array) -> list[Difference]:

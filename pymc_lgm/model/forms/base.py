@@ -36,6 +36,7 @@ __all__ = [
     "PriorAt",
     "Probe",
     "Setting",
+    "probed",
 ]
 
 PriorAt = Callable[[Array], "Prior | None"]
@@ -129,17 +130,23 @@ class Direction(NamedTuple):
 
     Attributes
     ----------
+    name : str
+        u or A u, for a message.
     of_latents : list of ndarray
         u, in the shapes of the model's latent variables.
     quadratic_form : float
         uᵀ K_x⁻¹ u, or wᵀ K w if u = K_x Aᵀ w.
     of_f : ndarray, shape (n,), or None
         K w = A u, if the prior of f gives it.
+    rounding : float
+        The rounding error of the quadratic form, if it is known.
     """
 
+    name: str
     of_latents: list[Array]
     quadratic_form: float
     of_f: Array | None
+    rounding: float = 0.0
 
 
 class Probe(NamedTuple):
@@ -154,6 +161,33 @@ class Probe(NamedTuple):
 
     means: list[Array]
     steps: list[Direction]
+
+
+class Probed(NamedTuple):
+    """A vector w, the step K w of f, and wᵀ K w, with the error that the rounding of K makes."""
+
+    name: str
+    w: Array
+    step: Array
+    quadratic_form: float
+    rounding: float
+
+
+def probed(prior: Prior, rng: np.random.Generator) -> list[Probed]:
+    """A random w, and w = L⁻ᵀ ξ, for which K w = L ξ and wᵀ K w = ξᵀ ξ.
+
+    Elements of f with large variances make up almost all of the first quadratic form, while all
+    degrees of freedom have the same share of the second. So the second shows an error in a small
+    variance beside an intercept of variance 10⁸, too.
+    """
+    w, xi = rng.standard_normal(prior.n), rng.standard_normal(prior.rank)
+    Kw, f = prior.covariance_times(w), prior.multiply(xi)
+    u = prior.inverse_times(f)
+    unit = float(np.finfo(np.float64).eps * prior.variances.max(initial=0.0))
+    return [
+        Probed("K w", w, Kw, float(w @ Kw), unit * float(w @ w)),
+        Probed("L ξ", u, f, float(xi @ xi), unit * float(u @ u)),
+    ]
 
 
 class LikelihoodFunctions(Protocol):
@@ -301,9 +335,11 @@ class Form:
 
     def probe(self, prior: Prior, rng: np.random.Generator) -> Probe | None:
         """Means and curvatures of the latents' prior at one theta, to compare with PyMC's."""
-        w = rng.standard_normal(self.n)
-        Kw = prior.covariance_times(w)
-        return Probe([prior.mean.copy()], [Direction([Kw], float(w @ Kw), Kw)])
+        directions = [
+            Direction(each.name, [each.step], each.quadratic_form, each.step, each.rounding)
+            for each in probed(prior, rng)
+        ]
+        return Probe([prior.mean.copy()], directions)
 
     def log_likelihood_of(self, model: Any, latents: list[Array], f: Array, theta: Array) -> float:
         """ℓ at values of the latents and their f, without integrating effects out."""

@@ -156,7 +156,7 @@ class ThroughInducing(Form):
         shapes = self._setting.shapes
         xi = [rng.standard_normal(shape) for shape in shapes]
         square = sum(float((each**2).sum()) for each in xi)
-        return Probe([np.zeros(shape) for shape in shapes], [Direction(xi, square, None)])
+        return Probe([np.zeros(shape) for shape in shapes], [Direction("ξ", xi, square, None)])
 
     def describe(self) -> list[str]:
         """The processes, and the posterior that is sampled."""

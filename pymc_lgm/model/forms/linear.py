@@ -16,7 +16,15 @@ from pymc_lgm.gaussian import BlocksPrior, DensePrior, LowRankPrior, Prior
 from pymc_lgm.linalg import Array
 from pymc_lgm.model import refutations
 from pymc_lgm.model.draw_back import DrawBack
-from pymc_lgm.model.forms.base import Direction, Form, FormModel, PriorAt, Probe, Setting
+from pymc_lgm.model.forms.base import (
+    Direction,
+    Form,
+    FormModel,
+    PriorAt,
+    Probe,
+    Setting,
+    probed,
+)
 from pymc_lgm.model.parts import Part, covariances
 from pymc_lgm.model.predictor import AffineGraph, Predictor
 
@@ -88,12 +96,14 @@ class LinearPredictor(Form):
 
     def probe(self, prior: Prior, rng: np.random.Generator) -> Probe | None:
         """K w from the prior of f, and Q⁻¹ Aᵀ w for the model's latents."""
-        w = rng.standard_normal(self.n)
-        found = self._draw_back.mean_and_step(prior, prior.theta, w)
-        if found is None:
-            return None
-        Kw = prior.covariance_times(w)
-        return Probe(found[0], [Direction(found[1], float(w @ Kw), Kw)])
+        directions = []
+        for name, w, of_f, square, rounding in probed(prior, rng):
+            found = self._draw_back.mean_and_step(prior, prior.theta, w)
+            if found is None:
+                return None
+            means, steps = found
+            directions.append(Direction(name, steps, square, of_f, rounding))
+        return Probe(means, directions)
 
     @cached_property
     def _frontier(self) -> Callable[..., Array]:

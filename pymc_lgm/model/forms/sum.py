@@ -57,6 +57,7 @@ from pymc_lgm.model.forms.base import (
     PriorAt,
     Probe,
     Setting,
+    probed,
 )
 from pymc_lgm.model.forms.integrated import IntegratedEffects
 from pymc_lgm.model.latents import Latent
@@ -612,23 +613,22 @@ class SumPredictor(Form):
         return values
 
     def probe(self, prior: Prior, rng: np.random.Generator) -> Probe | None:
-        """The direction Q⁻¹ Bᵀ w of the latents, f = B x, for a random w; another for effects."""
+        """Directions of the latents, f = B x: Q⁻¹ Bᵀ w for a random w, and L ξ; one for effects."""
         assert isinstance(prior, SumPrior)
-        w = rng.standard_normal(self.n)
-        half = prior.multiply_transposed(w)
-        u = prior.multiply(half)
         mean = prior.mean[: self._N] - prior.numbers.offset
         means = self._latents(prior, mean)
-        there = self._latents(prior, mean + u[: self._N])
-        steps = [b - a for a, b in zip(means, there, strict=True)]
-        directions = [Direction(steps, float(half @ half), u)]
+        directions = []
+        for name, _, of_f, square, _ in probed(prior, rng):  # K is not computed, and not rounded
+            there = self._latents(prior, mean + of_f[: self._N])
+            steps = [b - a for a, b in zip(means, there, strict=True)]
+            directions.append(Direction(name, steps, square, of_f))
         if self._own is not None:
             numbers = self._numbers_at(prior.theta)
             assert numbers is not None
             xi = rng.standard_normal(numbers.sd.size)
             there = self._latents(prior, mean, numbers.sd * xi)
             steps = [b - a for a, b in zip(means, there, strict=True)]
-            directions.append(Direction(steps, float(xi @ xi), None))
+            directions.append(Direction("of the effects", steps, float(xi @ xi), None))
         return Probe(means, directions)
 
     def log_likelihood_of(self, model: Any, latents: list[Array], f: Array, theta: Array) -> float:
