@@ -375,7 +375,7 @@ def effects_beside_a_vague_intercept() -> pm.Model:
 def test_a_small_variance_beside_a_large_one_is_compared(
     monkeypatch: Any, dies: Any, as_sum: bool
 ) -> None:
-    """In a random direction the curvature is that of the intercept, to eight digits."""
+    """In the direction K w for a random w, eight digits of the curvature are the intercept's."""
     right = reading.gaussian
 
     def wrong(rv: Any, terms: Any) -> Any:
@@ -386,7 +386,9 @@ def test_a_small_variance_beside_a_large_one_is_compared(
     model = effects_beside_a_vague_intercept()
     read = LatentGaussianModel.from_pymc(model, as_sum=as_sum)
     found = read.audit.differences(read.audit.prior_points(0, 1)[0], moments=True)
-    seen = max(each.relative for each in found if "curvature" in each.what and "K w" not in each.what)
+    seen = max(
+        each.relative for each in found if "curvature" in each.what and "K w" not in each.what
+    )
     dies(f"audit: a small variance{' in a sum' if as_sum else ''}", seen, above=TOLERANCE)
 
 

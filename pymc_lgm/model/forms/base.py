@@ -21,7 +21,7 @@ from pymc_lgm.adaptation import FEWEST_DRAWS
 from pymc_lgm.approximations.sites import Effects
 from pymc_lgm.compile.graphs.functions import STABLE, called_once
 from pymc_lgm.gaussian import Prior
-from pymc_lgm.gaussian.base import Functions, GaussianModel
+from pymc_lgm.gaussian.base import EPSILON, Functions, GaussianModel
 from pymc_lgm.linalg import Array
 from pymc_lgm.model import refusals
 from pymc_lgm.model.operations import Variable
@@ -36,8 +36,15 @@ __all__ = [
     "PriorAt",
     "Probe",
     "Setting",
-    "probed",
+    "vectors_to_probe",
 ]
+
+SMALLEST = 1e-9
+"""Share of the largest variance of f below which an error in the covariance need not be seen.
+
+Rounding changes eigenvalues of K by 1e-16 times the largest one, and by 1e-10 if the length-scale
+is a thousandth of the range of x.
+"""
 
 PriorAt = Callable[[Array], "Prior | None"]
 """theta -> N(m(theta), K(theta)); ``None`` if it cannot be computed."""
@@ -163,7 +170,7 @@ class Probe(NamedTuple):
     steps: list[Direction]
 
 
-class Probed(NamedTuple):
+class Along(NamedTuple):
     """A vector w, the step K w of f, and wᵀ K w, with the error that the rounding of K makes."""
 
     name: str
@@ -172,22 +179,29 @@ class Probed(NamedTuple):
     quadratic_form: float
     rounding: float
 
+    @classmethod
+    def of(cls, name: str, w: Array, prior: Prior) -> Along:
+        """Compute K w by a prior that rounds the elements of K."""
+        step = prior.covariance_times(w)
+        rounding = EPSILON * float(prior.variances.max() * (w @ w))
+        return cls(name, w, step, float(w @ step), rounding)
 
-def probed(prior: Prior, rng: np.random.Generator) -> list[Probed]:
-    """A random w, and w = L⁻ᵀ ξ, for which K w = L ξ and wᵀ K w = ξᵀ ξ.
 
-    Elements of f with large variances make up almost all of the first quadratic form, while all
-    degrees of freedom have the same share of the second. So the second shows an error in a small
-    variance beside an intercept of variance 10⁸, too.
+def vectors_to_probe(prior: Prior, rng: np.random.Generator) -> list[Along]:
+    """w ~ N(0, I), and v ~ N(0, (K + δ I)⁻¹).
+
+    The largest variances make up almost all of wᵀ K w, while all degrees of freedom with a variance
+    above δ have the same share of vᵀ K v. So the second shows an error in a small variance, too,
+    beside an intercept of variance 10⁸. Below δ, rounding may have changed K.
     """
-    w, xi = rng.standard_normal(prior.n), rng.standard_normal(prior.rank)
-    Kw, f = prior.covariance_times(w), prior.multiply(xi)
-    u = prior.inverse_times(f)
-    unit = float(np.finfo(np.float64).eps * prior.variances.max(initial=0.0))
-    return [
-        Probed("K w", w, Kw, float(w @ Kw), unit * float(w @ w)),
-        Probed("L ξ", u, f, float(xi @ xi), unit * float(u @ u)),
-    ]
+    found = [Along.of("K w", rng.standard_normal(prior.n), prior)]
+    delta = SMALLEST * float(prior.variances.max())
+    posterior = prior.condition(np.full(prior.n, 1.0 / delta))
+    if posterior is not None:
+        f = prior.multiply(rng.standard_normal(prior.rank))
+        noise = posterior.weighted_residual(f / np.sqrt(delta) + rng.standard_normal(prior.n))
+        found.append(Along.of("K v", noise / np.sqrt(delta), prior))
+    return found
 
 
 class LikelihoodFunctions(Protocol):
@@ -337,7 +351,7 @@ class Form:
         """Means and curvatures of the latents' prior at one theta, to compare with PyMC's."""
         directions = [
             Direction(each.name, [each.step], each.quadratic_form, each.step, each.rounding)
-            for each in probed(prior, rng)
+            for each in vectors_to_probe(prior, rng)
         ]
         return Probe([prior.mean.copy()], directions)
 

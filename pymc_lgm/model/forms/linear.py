@@ -23,7 +23,7 @@ from pymc_lgm.model.forms.base import (
     PriorAt,
     Probe,
     Setting,
-    probed,
+    vectors_to_probe,
 )
 from pymc_lgm.model.parts import Part, covariances
 from pymc_lgm.model.predictor import AffineGraph, Predictor
@@ -97,12 +97,13 @@ class LinearPredictor(Form):
     def probe(self, prior: Prior, rng: np.random.Generator) -> Probe | None:
         """K w from the prior of f, and Q⁻¹ Aᵀ w for the model's latents."""
         directions = []
-        for name, w, of_f, square, rounding in probed(prior, rng):
-            found = self._draw_back.mean_and_step(prior, prior.theta, w)
+        for each in vectors_to_probe(prior, rng):
+            found = self._draw_back.mean_and_step(prior, prior.theta, each.w)
             if found is None:
                 return None
             means, steps = found
-            directions.append(Direction(name, steps, square, of_f, rounding))
+            of_f = Direction(each.name, steps, each.quadratic_form, each.step, each.rounding)
+            directions.append(of_f)
         return Probe(means, directions)
 
     @cached_property

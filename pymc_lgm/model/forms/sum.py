@@ -57,7 +57,6 @@ from pymc_lgm.model.forms.base import (
     PriorAt,
     Probe,
     Setting,
-    probed,
 )
 from pymc_lgm.model.forms.integrated import IntegratedEffects
 from pymc_lgm.model.latents import Latent
@@ -613,15 +612,21 @@ class SumPredictor(Form):
         return values
 
     def probe(self, prior: Prior, rng: np.random.Generator) -> Probe | None:
-        """Directions of the latents, f = B x: Q⁻¹ Bᵀ w for a random w, and L ξ; one for effects."""
+        """Directions of the latents, f = B x: Q⁻¹ Bᵀ w, a draw R⁻ᵀ ξ, and one of the effects."""
         assert isinstance(prior, SumPrior)
         mean = prior.mean[: self._N] - prior.numbers.offset
         means = self._latents(prior, mean)
+        # The first is almost only of the largest variances: see `vectors_to_probe`.
+        halves = {
+            "K w": prior.multiply_transposed(rng.standard_normal(self.n)),
+            "R⁻ᵀ ξ": rng.standard_normal(prior.rank),
+        }
         directions = []
-        for name, _, of_f, square, _ in probed(prior, rng):  # K is not computed, and not rounded
-            there = self._latents(prior, mean + of_f[: self._N])
+        for name, half in halves.items():
+            f = prior.multiply(half)
+            there = self._latents(prior, mean + f[: self._N])
             steps = [b - a for a, b in zip(means, there, strict=True)]
-            directions.append(Direction(name, steps, square, of_f))
+            directions.append(Direction(name, steps, float(half @ half), f))
         if self._own is not None:
             numbers = self._numbers_at(prior.theta)
             assert numbers is not None
