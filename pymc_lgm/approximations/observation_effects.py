@@ -53,8 +53,12 @@ saves nodes."""
 FIRST_INTERVALS = 16
 """Number of intervals of the first trapezoidal rule."""
 
-HALVINGS = 5
-"""Largest number of times that the intervals are halved, to 512 of them."""
+HALVINGS = 9
+"""Largest number of times that the intervals are halved, to 8192 of them. With effects of standard
+deviation 300, the log density of 400 zeros errs by 0.006, and with 1000 by 0.002."""
+
+HALVINGS_OF_SITES = 5
+"""The same for `ObservationEffects.terms`, which needs memory for all nodes. Only q depends on it."""
 
 TOLERANCE = 1e-4
 """The halvings stop when the log integral changes by less than this. The remaining error is at most
@@ -183,14 +187,16 @@ class ObservationEffects(NamedTuple):
 
             ℓ' = E ℓ°',   ℓ'' = E ℓ°'' + Var ℓ°',   ℓ''' = E ℓ°''' + 3 Cov(ℓ°', ℓ°'') + κ₃(ℓ°').
 
-        The derivatives are taken at a fixed rule. The error is that of `elements`.
+        The derivatives are taken at a fixed rule. The error is that of `elements`, and larger only
+        for effects with standard deviations above 30.
         """
         rows = f[None]
         center, scale = self.center_and_scale(rows, d)
         x, log_weights = X, LOG_WEIGHTS
         if np.abs(d).max() > LARGE:
             center, scale = self._ends(rows, d, center, scale)
-            x, log_weights = _trapezoids(self._by_trapezoids(rows, d, center, scale)[1])
+            intervals = self._by_trapezoids(rows, d, center, scale, HALVINGS_OF_SITES)[1]
+            x, log_weights = _trapezoids(intervals)
         return _derivatives(
             *self.derivatives(_at_nodes(rows, d, center, scale, x)),
             *(center[0], scale[0], x, log_weights),
@@ -239,7 +245,7 @@ class ObservationEffects(NamedTuple):
         return 0.5 * (low + high), 0.5 * (high - low)
 
     def _by_trapezoids(
-        self, rows: Array, d: Array, center: Array, scale: Array
+        self, rows: Array, d: Array, center: Array, scale: Array, halvings: int = HALVINGS
     ) -> tuple[Array, int]:
         """Logarithms of the integrals, and the largest number of intervals that one has needed.
 
@@ -249,7 +255,7 @@ class ObservationEffects(NamedTuple):
         intervals = FIRST_INTERVALS
         sums = self._sums(rows, d, center, scale, *_trapezoids(intervals))
         is_open = np.ones(rows.shape, dtype=bool)
-        for _ in range(HALVINGS):
+        for _ in range(halvings):
             x, log_weights = _trapezoids(intervals)
             between = self._sums(rows, d, center, scale, x[:-1] + 1.0 / intervals, log_weights[:-1])
             finer = np.logaddexp(sums, between) - math.log(2.0)
