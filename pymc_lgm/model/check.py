@@ -28,10 +28,11 @@ from pymc.distributions.multivariate import MvNormalRV
 from pymc.initial_point import make_initial_point_fn
 from pymc.pytensorf import find_rng_nodes, replace_rng_nodes, reseed_rngs
 from pytensor.graph.replace import clone_replace
-from pytensor.graph.rewriting.basic import NodeRewriter, dfs_rewriter
+from pytensor.graph.rewriting.basic import dfs_rewriter
 from pytensor.tensor.random.basic import CauchyRV, HalfCauchyRV, HalfNormalRV
 
 from pymc_lgm.compile.graphs.functions import ONCE, STABLE, called_once, with_rounding_errors
+from pymc_lgm.compile.graphs.rewrites import rewriter
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.functions import ModelFunctions
 from pymc_lgm.model.points import start_of, unconstrained
@@ -497,7 +498,9 @@ def _prior_draws(model: pm.Model) -> Callable[[int], dict[str, NDArray[Any]]]:
     values = [value.astype(rv.dtype) for value, rv in zip(graphs, model.free_RVs, strict=True)]
     if flat := [rv for rv in model.free_RVs if isinstance(rv.owner.op, FlatRV | HalfFlatRV)]:
         values = clone_replace(values, {rv: support_point(rv) for rv in flat}, rebuild_strict=False)
-    mode = ONCE.register((dfs_rewriter(_WithoutSciPy()), 1.5))
+    mode = ONCE.register(
+        (dfs_rewriter(rewriter(_without_scipy, HalfNormalRV, HalfCauchyRV, CauchyRV)), 1.5)
+    )
     draw = called_once([], replace_rng_nodes(values), mode)
     rngs = find_rng_nodes(draw.maker.fgraph.outputs)
     near = cache(lambda: make_initial_point_fn(model=model, jitter_rvs=set(model.free_RVs)))
@@ -525,19 +528,15 @@ def _prior_draws(model: pm.Model) -> Callable[[int], dict[str, NDArray[Any]]]:
     return point
 
 
-class _WithoutSciPy(NodeRewriter):
+def _without_scipy(fgraph: Any, node: Any) -> list[Any]:
     """Draw with NumPy, not scipy.stats, whose import takes longer than the rest of an audit."""
-
-    def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
-        if not isinstance(node.op, HalfNormalRV | HalfCauchyRV | CauchyRV):
-            return None
-        rng, size, loc, scale = node.inputs
-        zero = pt.zeros_like(loc + scale)
-        if isinstance(node.op, HalfNormalRV):
-            after, z = pt.random.normal(zero, 1.0, size=size, rng=rng, return_next_rng=True)
-            z = abs(z)
-        else:
-            low = zero if isinstance(node.op, HalfCauchyRV) else zero - 0.5
-            after, u = pt.random.uniform(low, low + 1.0, size=size, rng=rng, return_next_rng=True)
-            z = pt.tan(np.pi * (u if isinstance(node.op, CauchyRV) else 0.5 * u))
-        return [after, (loc + scale * z).astype(node.outputs[1].dtype)]
+    rng, size, loc, scale = node.inputs
+    zero = pt.zeros_like(loc + scale)
+    if isinstance(node.op, HalfNormalRV):
+        after, z = pt.random.normal(zero, 1.0, size=size, rng=rng, return_next_rng=True)
+        z = abs(z)
+    else:
+        low = zero if isinstance(node.op, HalfCauchyRV) else zero - 0.5
+        after, u = pt.random.uniform(low, low + 1.0, size=size, rng=rng, return_next_rng=True)
+        z = pt.tan(np.pi * (u if isinstance(node.op, CauchyRV) else 0.5 * u))
+    return [after, (loc + scale * z).astype(node.outputs[1].dtype)]
