@@ -155,6 +155,15 @@ class Direction(NamedTuple):
     of_f: Array | None
     rounding: float = 0.0
 
+    @classmethod
+    def along(
+        cls, name: str, prior: Prior, w: Array, of_latents: list[Array] | None = None
+    ) -> Direction:
+        """The direction K w of f, by a prior that rounds the elements of K."""
+        Kw = prior.covariance_times(w)
+        rounding = EPSILON * float(prior.variances.max() * (w @ w))
+        return cls(name, of_latents or [Kw], float(w @ Kw), Kw, rounding)
+
 
 class Probe(NamedTuple):
     """Means and curvatures that the latents must have, compared in `pymc_lgm.model.check`.
@@ -170,38 +179,21 @@ class Probe(NamedTuple):
     steps: list[Direction]
 
 
-class Along(NamedTuple):
-    """A vector w, the step K w of f, and wᵀ K w, with the error that the rounding of K makes."""
-
-    name: str
-    w: Array
-    step: Array
-    quadratic_form: float
-    rounding: float
-
-    @classmethod
-    def of(cls, name: str, w: Array, prior: Prior) -> Along:
-        """Compute K w by a prior that rounds the elements of K."""
-        step = prior.covariance_times(w)
-        rounding = EPSILON * float(prior.variances.max() * (w @ w))
-        return cls(name, w, step, float(w @ step), rounding)
-
-
-def vectors_to_probe(prior: Prior, rng: np.random.Generator) -> list[Along]:
+def vectors_to_probe(prior: Prior, rng: np.random.Generator) -> dict[str, Array]:
     """w ~ N(0, I), and v ~ N(0, (K + δ I)⁻¹).
 
     The largest variances make up almost all of wᵀ K w, while all degrees of freedom with a variance
     above δ have the same share of vᵀ K v. So the second shows an error in a small variance, too,
     beside an intercept of variance 10⁸. Below δ, rounding may have changed K.
     """
-    found = [Along.of("K w", rng.standard_normal(prior.n), prior)]
+    w = rng.standard_normal(prior.n)
     delta = SMALLEST * float(prior.variances.max())
     posterior = prior.condition(np.full(prior.n, 1.0 / delta))
-    if posterior is not None:
-        f = prior.multiply(rng.standard_normal(prior.rank))
-        noise = posterior.weighted_residual(f / np.sqrt(delta) + rng.standard_normal(prior.n))
-        found.append(Along.of("K v", noise / np.sqrt(delta), prior))
-    return found
+    if posterior is None:
+        return {"K w": w}
+    f = prior.multiply(rng.standard_normal(prior.rank))
+    noise = posterior.weighted_residual(f / np.sqrt(delta) + rng.standard_normal(prior.n))
+    return {"K w": w, "K v": noise / np.sqrt(delta)}
 
 
 class LikelihoodFunctions(Protocol):
@@ -349,10 +341,8 @@ class Form:
 
     def probe(self, prior: Prior, rng: np.random.Generator) -> Probe | None:
         """Means and curvatures of the latents' prior at one theta, to compare with PyMC's."""
-        directions = [
-            Direction(each.name, [each.step], each.quadratic_form, each.step, each.rounding)
-            for each in vectors_to_probe(prior, rng)
-        ]
+        vectors = vectors_to_probe(prior, rng).items()
+        directions = [Direction.along(name, prior, w) for name, w in vectors]
         return Probe([prior.mean.copy()], directions)
 
     def log_likelihood_of(self, model: Any, latents: list[Array], f: Array, theta: Array) -> float:

@@ -97,13 +97,12 @@ class LinearPredictor(Form):
     def probe(self, prior: Prior, rng: np.random.Generator) -> Probe | None:
         """K w from the prior of f, and Q⁻¹ Aᵀ w for the model's latents."""
         directions = []
-        for each in vectors_to_probe(prior, rng):
-            found = self._draw_back.mean_and_step(prior, prior.theta, each.w)
+        for name, w in vectors_to_probe(prior, rng).items():
+            found = self._draw_back.mean_and_step(prior, prior.theta, w)
             if found is None:
                 return None
             means, steps = found
-            of_f = Direction(each.name, steps, each.quadratic_form, each.step, each.rounding)
-            directions.append(of_f)
+            directions.append(Direction.along(name, prior, w, steps))
         return Probe(means, directions)
 
     @cached_property
