@@ -531,6 +531,48 @@ def coefficient_given_f():
     return (float(mean), float(above - mean)), expected, tally.cubic_ops - ops
 
 
+def scaled_process(whitened, scale):
+    """A process times a number that may be negative, or numbers of which every other one is."""
+    with pm.Model() as built:
+        eta, ls = pm.Normal("eta", -0.5, 1.0, initval=-0.7), pm.LogNormal("ls", 0, 0.5)
+        gp = pm.gp.Latent(cov_func=pm.gp.cov.Matern32(1, ls=ls))
+        z = gp.prior("z", X, reparameterize=whitened)
+        s = eta if scale == "one" else pt.stack([eta, 1.0 - eta, eta, pt.exp(eta)])
+        pm.Poisson("y", pm.math.exp(s * z), observed=COUNTS)
+    return lgm.read(built, compile_kwargs=QUICK)
+
+
+@pytest.mark.parametrize("whitened", [False, True])
+@pytest.mark.parametrize("scale", ["one", "each"])
+def test_a_process_times_a_factor_is_divided_by_it(whitened, scale):
+    """f determines the process: no matrix is factorized for it, and it gives f again."""
+    model = scaled_process(whitened, scale)
+    error, ops = there_and_back(model)
+    assert ops == 0
+    assert error < 1e-9
+    assert max(model.check(draws=10).values()) < 1e-6
+
+
+def there_and_back(model):
+    """How far f is from itself after the process has been drawn, and the operations that took."""
+    rng, theta = np.random.default_rng(2), np.array([-0.4, 0.3])
+    prior = model.prior(theta)
+    f = prior.mean + prior.multiply(rng.standard_normal(4))
+    before = tally.cubic_ops
+    (z,) = model.form.values_of(rng, prior, f)
+    ops = tally.cubic_ops - before
+    return np.abs(model.form.f_of(model.prior, theta, [z]) - f).max(), ops
+
+
+@pytest.mark.mutant
+def test_a_forgotten_sign_of_a_factor_is_noticed(monkeypatch, dies):
+    right = draw_back.DrawBack._factors.func
+    wrong = property(lambda self: lambda theta: np.abs(right(self)(theta)))
+    monkeypatch.setattr(draw_back.DrawBack, "_factors", wrong)
+    error, _ = there_and_back(scaled_process(True, "one"))
+    dies("draw back: the sign of a factor", error, above=0.01)
+
+
 def test_few_coefficients_are_drawn_without_another_factor():
     seen, expected, ops = coefficient_given_f()
     close(np.array(seen), np.array(expected))

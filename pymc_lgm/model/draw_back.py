@@ -86,8 +86,9 @@ class DrawBack:
 
         x = x° + Q⁻¹ Aᵀ K⁻¹ (f − c − A x°),   K = A Q⁻¹ Aᵀ.
 
-    This factorizes each dense block of Q⁻¹, once per theta. If A is a permutation (``order``), f
-    determines x. With one process and few coefficients, no further matrix is factorized.
+    This factorizes each dense block of Q⁻¹, once per theta. If each element of f is one of x times
+    a factor (``order``), f determines x. With one process and few coefficients, no further matrix
+    is factorized.
 
     Parameters
     ----------
@@ -101,7 +102,10 @@ class DrawBack:
         self._graph = predictor.graph
         self._blocks = predictor.blocks
         self._order = predictor.order
-        self._is_identity = predictor.is_identity
+        # f is x, element by element, apart from factors.
+        self._is_in_order = (
+            len(predictor.blocks) == 1 and predictor.blocks[0].structure == "identity"
+        )
         self.size = self._graph.size
         self._last = LastThetas[tuple[list[Array], list[Root | None]] | None]()
         whitened = [block.latent.is_whitened for block in self._blocks]
@@ -129,6 +133,14 @@ class DrawBack:
     @cached_property
     def _values_of(self) -> Callable[..., list[Array]]:
         return self._setting.compiled([self._graph.x, self._setting.theta], self._graph.values)
+
+    @cached_property
+    def _factors(self) -> Callable[..., Array]:
+        """The factors of A, if it has some: 1 otherwise."""
+        factors = self._predictor.factors
+        if factors is None:
+            return lambda theta: np.ones(self.size)
+        return self._setting.compiled([self._setting.theta], factors)
 
     @cached_property
     def _columns_and_variances(self) -> Callable[..., list[Array]]:
@@ -170,7 +182,7 @@ class DrawBack:
     ) -> list[Array] | None:
         """Draw the model's latent variables, one array each; ``None`` if not `exists`."""
         if self._order is not None:
-            x: Array | None = (f - prior.mean)[self._order]
+            x: Array | None = (f - prior.mean)[self._order] / self._factors(theta)
         else:
             x = None if self._process is None else self._by_coefficients(rng, prior, theta, f)
             x = self._by_matheron(rng, prior, theta, f) if x is None else x
@@ -197,7 +209,7 @@ class DrawBack:
         covs = [np.asarray(cov) for cov in covs_at(theta)]
         # If a covariance is singular, PyMC has no density to compare with.
         dense = [cov for cov in covs if cov.ndim == 2]
-        if not self._is_identity and any(
+        if not self._is_in_order and any(
             factorize(np.array(cov, order="F")) is None for cov in dense
         ):
             return None
@@ -219,7 +231,7 @@ class DrawBack:
 
     def _whitens_as(self, prior: Prior) -> bool:
         """Whether factors of K give ν = L⁻¹ x, because the processes of f are those of x."""
-        return self._is_identity or isinstance(prior, BlocksPrior) or not self._whitened_blocks
+        return self._is_in_order or isinstance(prior, BlocksPrior) or not self._whitened_blocks
 
     def _has_factors(self, theta: Array) -> bool:
         """Whether each block of x that is whitened in the model has an L at theta."""
@@ -235,8 +247,10 @@ class DrawBack:
         if not self._whitened_blocks:
             return {}
         nu = np.empty(x.size)
-        if self._is_identity:
-            nu = prior.solve(x)
+        if self._is_in_order:
+            # With the signs D of S, |S| D L D is the root of S K S.
+            s = self._factors(theta)
+            nu = np.sign(s) * prior.solve(s * x)
         elif self._order is not None and isinstance(prior, BlocksPrior):
             nu[self._order] = x
             nu = prior.solve(nu)[self._order]

@@ -280,7 +280,10 @@ class Predictor:
     first : ndarray of int
         The first position of each element of f in the frontier.
     order : ndarray of int or None
-        The element of f that each element of x is, if A is a permutation matrix.
+        The element of f that each element of x is, apart from its factor, if each element of f is
+        one of x.
+    factors : variable, shape (N,), or None
+        s(theta), if A has factors.
     """
 
     def __init__(self, setting: Setting, graph: AffineGraph):
@@ -332,7 +335,8 @@ class Predictor:
         self.mean = clone_replace(self.predictor, {graph.x: pt.zeros(graph.size)})
         self.covs = self._covariances()
         self.cov = self._total()
-        self.order = order_of([None if block.moves else block.columns for block in self.blocks])
+        self.order = order_of([block.columns for block in self.blocks])
+        self.factors = None if scales is None else scales.of(slice(0, graph.size))
 
     def _refuse_jumps(self, jumps: Sequence[Any], A: Sequence[Array]) -> None:
         """Raise if the range of A may differ beyond a threshold that no evaluated theta crossed."""
@@ -358,7 +362,8 @@ class Predictor:
         Returns a tuple for each process: its elements of f, its covariance as a graph of theta,
         and its covariance as a graph of the model's value variables.
         """
-        if self.order is None or any(block.latent.covariance is None for block in self.blocks):
+        are_processes = all(block.latent.covariance is not None for block in self.blocks)
+        if self.order is None or self.factors is not None or not are_processes:
             return []
         found = []
         for block in self.blocks:
@@ -537,7 +542,7 @@ def structure_of(columns: Array, moves: bool) -> tuple[str, Array | None]:
 
 
 def order_of(columns: Sequence[Array | None]) -> Index | None:
-    """The row of the 1 in each column, if A is a permutation matrix."""
+    """The row of the 1 in each column, if A without its factors is a permutation matrix."""
     known = [each for each in columns if each is not None]
     if len(known) < len(columns):
         return None
