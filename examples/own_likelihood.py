@@ -155,8 +155,8 @@ diagnose(idata, [*THETA, "dispersion"])
 
 # %% [markdown]
 # There is one more hyper-parameter. Acceptance is healthy, and `cubic_ops`, the cost of a draw, is
-# about the same. In seconds a draw costs more, because with such a small K most of the time goes
-# into the likelihood.
+# about the same. A draw takes longer, because with such a small K most of the time goes into the
+# likelihood.
 
 # %%
 print(check(idata).to_string())

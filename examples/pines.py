@@ -116,6 +116,6 @@ if "__file__" in globals() and len(sys.argv) > 1:
 #   them 0, 1, 2.
 # - `pm.Categorical("age", logit_p=f.T, observed=...)` is the same model with a likelihood of PyMC;
 #   with it write `pm.sample(step=lgm.PseudoMarginal())`.
-# - A mean and a noise that both vary are two processes per observation: `pm.Normal("y", f,
-#   pm.math.exp(g), observed=y)`.
+# - If mean and noise both vary, an observation depends on two processes:
+#   `pm.Normal("y", f, pm.math.exp(g), observed=y)`.
 # - Ordered classes need one predictor, with cutpoints: [What would you do?](aggression).

@@ -73,9 +73,9 @@ print(f"the largest R-hat of a day: {az.rhat(idata, var_names='x')['x'].max():.3
 #
 # ## The path
 #
-# Volatility is the standard deviation of a day's return. What is the probability that it was above
-# 2 %? `lgm.spatial.exceedance` computes the share of draws above a bound, for days as for the areas
-# of a map. To save time, we use one day of five.
+# Volatility is the standard deviation of a day's return. How probable is it that it was above 2 %?
+# `lgm.spatial.exceedance` computes the share of draws above a bound, for days as for the areas of a
+# map. To save time, we use one day of five.
 
 # %%
 volatility = np.exp((idata.posterior["level"] + idata.posterior["x"]) / 2)
