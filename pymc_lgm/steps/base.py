@@ -91,7 +91,7 @@ class LatentGaussianStep(BlockedStep):
     blocked : bool
         If ``False``, PyMC makes one step per variable. f and theta need one step for all of them.
     theta : sequence of variables or names, optional
-        Hyper-parameters that could be latent, as an onset with a ``pm.Normal`` prior. They are not
+        Hyper-parameters that could be latent, such as an onset with a ``pm.Normal`` prior. They are not
         integrated out. All other hyper-parameters are found as always.
     """
 
