@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Did seat belts save drivers? Monthly counts with a trend, a season and a forecast
 #
-# From February 1983 on, drivers in Great Britain had to wear a seat belt. The number of drivers
-# killed in each month fell, but it had been falling before, it is higher in each winter, and it
-# depends on the distance driven. How much is due to the law?
+# From February 1983 on, drivers in Great Britain had to wear a seat belt. From 1969 to 1984 the
+# number of drivers killed per month fell. But it had been falling before the law, it is higher in
+# each winter, and it depends on the distance driven. How much is due to the law?
 
 # %%
 import sys
@@ -29,9 +29,9 @@ print(months.groupby("year")["y"].sum().iloc[[0, 4, 8, 12, 13, 14, 15]].to_dict(
 # The logarithm of the expected count is a sum: a line and a random walk of order 2, which is a
 # smooth trend, the law, a pattern of twelve months, and a season that changes from year to year.
 # All are Gaussian, so they are integrated out together. Three hyper-parameters remain: two standard
-# deviations, and alpha, the overdispersion relative to a Poisson distribution. `RandomWalk` has no
-# line of its own, and `Seasonal` no pattern that is the same in all years, so these are separate
-# terms.
+# deviations, and alpha, which sets the overdispersion relative to a Poisson distribution.
+# `RandomWalk` has no line of its own, and `Seasonal` no pattern that is the same in all years, so
+# these are separate terms.
 #
 # Walk and season have twelve months more than the data, so the forecast is a part of the model:
 # months without an observation are sampled given the others.
