@@ -2,8 +2,8 @@
 # # What would you do? Item response
 #
 # A bus does not stop for you. Would you want to curse? Would you? 316 students answered 24 such
-# questions with no, perhaps or yes. Who is quick to anger, and which reactions are easily admitted?
-# Item response theory puts persons and items on one scale.
+# questions with no, perhaps or yes. Which students are quick to anger, and which reactions are
+# easily admitted? Item response theory puts persons and items on one scale.
 
 # %%
 import sys
@@ -24,14 +24,15 @@ print({name: int(np.sum(y == k)) for k, name in enumerate(("no", "perhaps", "yes
 # %% [markdown]
 # ## The model
 #
-# An answer is an ordered category of what a student feels, f, with noise:
+# An answer is an ordered category of a latent score f plus noise:
 #
 #     f = beta (features of person and item) + person + item
 #
-# An item is explained by what it asks (curse, scold or shout; want or do; whose fault), and has an
-# effect of its own for what that leaves out. A student is explained by sex and the score of an
-# anger test. Persons and items are crossed, so that no group can be treated alone. Yet 346 effects
-# and coefficients are one sparse Gaussian vector. Two standard deviations and two cutpoints remain.
+# The features of an item are what it asks (curse, scold or shout; want or do; whose fault). Those
+# of a student are sex and the score of an anger test. Each item and each student also has an
+# effect, for what the features do not explain. The 346 effects and coefficients are one Gaussian
+# vector with a sparse precision matrix, which is integrated out. Two standard deviations and two
+# cutpoints remain.
 
 # %%
 words = [name.split("_") for name in items]
@@ -67,9 +68,9 @@ with pm.Model(
 print(az.summary(idata, var_names=["beta", "person_sd", "item_sd", "cutpoints"]))
 
 # %% [markdown]
-# The unit is the noise of one answer. To do is harder than to want, and shouting is harder than
-# cursing. If one's own carelessness is no excuse for others, one stays calmer. Students differ by
-# more than all that is known of them explains: `person_sd` is what sex and the anger test leave.
+# The unit is the standard deviation of the noise of an answer. Doing is admitted less easily than
+# wanting, shouting less easily than cursing, and students are calmer if the fault was their own.
+# `person_sd` is the standard deviation of students that sex and the anger test do not explain.
 #
 # ## Persons and items on one scale
 
@@ -110,8 +111,9 @@ if "__file__" in globals() and len(sys.argv) > 1:
     figure.savefig(sys.argv[1], dpi=120)
 
 # %% [markdown]
-# An item is known well, as 316 students answered it. A student answered 24 items, so that the band
-# of one spans about half of all students: ranks of neighbors mean nothing.
+# An item is known well, because 316 students answered it. A student answered only 24 items, so the
+# band of one student spans about half of all students: the order of neighbors in rank means
+# nothing.
 
 # %%
 one, other = rank[143], rank[173]
@@ -125,7 +127,7 @@ print(f"sex and the test explain {share:.0%} of the variance of students")
 # %% [markdown]
 # ## What next
 #
-# - Only right or wrong: `pm.Bernoulli` of the same sum is the model of Rasch.
-# - Items that discriminate differently multiply the person by a hyper-parameter each: they leave
-#   the Gaussian vector. With many of them theta moves by NUTS.
+# - Answers right or wrong: `pm.Bernoulli` of the same sum is the Rasch model.
+# - Items that discriminate differently multiply the effect of the person by a discrimination, which
+#   is a hyper-parameter. With more than twelve hyper-parameters theta moves by NUTS.
 # - Growth of persons over time: [How fast do children learn?](children).

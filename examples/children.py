@@ -2,9 +2,9 @@
 # # How fast do children learn? Seventeen hundred lines with slopes of their own
 #
 # 1721 children of 60 primary schools were tested in mathematics, each two to six times in six
-# years. Each child has a line: where it stands in the middle, and how much it learns in a year. Are
-# those who stand low also those who learn slowly? And what has the poverty of a school to do with
-# it?
+# years. Each child has a line: its score in the middle of the six years, and how much it learns in
+# a year. Do children with low scores learn more slowly? And does this depend on the poverty of the
+# school?
 
 # %%
 import sys
@@ -26,10 +26,10 @@ print(f"{len(tests)} tests; children by number of tests: {of_each.to_dict()}")
 # %% [markdown]
 # ## The model
 #
-# A child's two numbers deviate from those of the school, and these from the average. Both pairs are
-# correlated, by a covariance matrix of their own. 3562 effects are integrated out by one sparse
-# matrix. Seven hyper-parameters remain: two scales and a correlation for the children, the same for
-# the schools, and the noise of a test.
+# Level and slope of a child deviate from those of its school, and these from the average. Each pair
+# has a covariance matrix, one for children and one for schools. The 3562 effects are integrated out
+# by one sparse factorization. Seven hyper-parameters remain: two scales and a correlation for the
+# children, the same for the schools, and the noise of a test.
 
 # %%
 Z = np.column_stack([np.ones(len(tests)), year])
@@ -55,8 +55,8 @@ print(az.summary(idata, var_names=theta))
 # %% [markdown]
 # ## Answers
 #
-# A correlation says whether those who stand higher in the middle of the six years also learn more
-# in a year. `poverty` compares a school of which half the pupils are poor with one of which all
+# If a correlation is positive, those with higher scores in the middle of the six years also learn
+# more in a year. `poverty` compares a school in which all pupils are poor with one in which half
 # are.
 
 # %%
@@ -98,13 +98,12 @@ if "__file__" in globals() and len(sys.argv) > 1:
     figure.savefig(sys.argv[1], dpi=120)
 
 # %% [markdown]
-# **Left**, four children: the line of a child leans on those of all others, the
-# more the fewer its tests. **Middle**, those who stand higher learn faster, and differences grow.
-# **Right**, pupils of poor schools learn a little less in a year; but schools differ by more than
-# that.
+# **Left**, four children: the fewer tests a child has, the closer its line is to those of the
+# others. **Middle**, children with higher scores learn faster, so differences grow. **Right**,
+# pupils of poor schools learn a little less in a year, but schools differ by more than that.
 #
 # ## What next
 #
 # - Another likelihood: `pm.Poisson`, `pm.Bernoulli` or `pm.StudentT` of the same sum.
 # - Levels and slopes that are independent: `pm.Normal("slope", 0, sd, dims="child")[child] * year`.
-#   [Models that Bambi wrote](../bambi.md) have such.
+#   [Models that Bambi wrote](../bambi.md) have these.

@@ -8,8 +8,8 @@
 #     f ~ GP(0, amplitude² k(x / length))    the score of a woman
 #     p(diabetes | f) = Φ(f)                 probit
 #
-# A Bayesian classifier adds to a good guess: it says which measurements matter, with uncertainty,
-# and its probabilities show when to answer "I don't know, ask a doctor".
+# Such a classifier does more than guess: it says which measurements matter, with uncertainty, and
+# its probabilities show when to answer "I don't know, ask a doctor".
 
 # %%
 import sys
@@ -34,12 +34,12 @@ print(f"diabetes: {train['y'].mean():.0%} of the first, {test['y'].mean():.0%} o
 # %% [markdown]
 # ## The model
 #
-# Two lines differ from a model for NUTS. `reparameterize=False` leaves f the `MvNormal` that it
-# is: the samplers whiten it, not the model. `lgm.Probit` is a likelihood of this package: it opts
-# the model in, so that `pm.sample()` picks `lgm.PseudoMarginal` by itself.
+# Two lines differ from a model for NUTS. `reparameterize=False` makes f a `pm.MvNormal`; the
+# samplers whiten it themselves. `lgm.Probit` is a likelihood of this package, so `pm.sample()`
+# chooses `lgm.PseudoMarginal` automatically.
 #
-# Length-scales are in standard deviations of a measurement. Where one is long, f hardly changes
-# with that measurement: it does not matter (*automatic relevance determination*).
+# Length-scales are in standard deviations of a measurement. If one is long, f hardly changes with
+# that measurement: it does not matter (*automatic relevance determination*).
 
 # %%
 with pm.Model(coords={"feature": features, "woman": train.index}) as model:
@@ -52,8 +52,8 @@ with pm.Model(coords={"feature": features, "woman": train.index}) as model:
 # %% [markdown]
 # ## Sample, and read the diagnostics
 #
-# One length-scale for each feature makes six hyper-parameters. `cores=1` runs one chain after the
-# other, so that this page is also a plain script; leave it out in a notebook of yours.
+# There are six hyper-parameters: a length-scale for each feature, and the amplitude. `cores=1` runs
+# one chain after the other, so that this page is also a plain script; leave it out in a notebook.
 
 # %%
 with model:
@@ -67,17 +67,17 @@ print(az.summary(idata, var_names=theta))
 print(lgm.efficiency(idata, {"theta": theta, "f": "f"}).T.round(3).to_string())
 
 # %% [markdown]
-# `r_hat` up to 1.01 and effective sample sizes (`ess_bulk`, `ess_tail`) of some hundreds say that
-# the draws can be trusted. Had they been bad, `theta_acceptance` and `latent_acceptance`, here
-# far from 0, would say [what is stuck](../sample_statistics.md). `cubic_ops` is what a draw
-# costs, in factorizations of n x n matrices: about two where the emulator of the evidence jumps,
-# more where NUTS on the evidence helps it or q is searched for. PyMC's NUTS pays for one, and its
+# R-hat is at most 1.01, and the effective sample sizes (`ess_bulk`, `ess_tail`) are at least some
+# hundreds, so the draws can be trusted. If they were bad, `theta_acceptance` and
+# `latent_acceptance`, here far from 0, would say [what is stuck](../sample_statistics.md).
+# `cubic_ops` is the cost of a draw in factorizations of n x n matrices: about two if the emulator
+# of the evidence jumps, more if NUTS on the evidence helps it. PyMC's NUTS needs one, and its
 # derivative, at each leapfrog step.
 #
 # ## Predict the women held out
 #
-# `lgm.predict` averages the exact predictive distribution over the draws: the probabilities take
-# in what we don't know of f and of the length-scales.
+# `lgm.predict` averages the exact predictive distribution over the draws, so the probabilities
+# include the uncertainty of f and of the length-scales.
 
 # %%
 with model:
@@ -135,16 +135,16 @@ if "__file__" in globals() and len(sys.argv) > 1:
     figure.savefig(sys.argv[1], dpi=120)
 
 # %% [markdown]
-# **Left**, relevance. Glucose, mass and age have the short length-scales: the score of a woman
-# changes with them. Blood pressure has the longest: f hardly depends on it. The intervals are
-# wide, since 200 women say only so much, and a point estimate would have kept that to itself.
+# **Left**, relevance. Glucose, mass and age have short length-scales: the score of a woman changes
+# with them. Blood pressure has the longest: f hardly depends on it. The intervals are wide, because
+# there are only 200 women; a point estimate would not show this.
 #
-# **Right**, abstention. The classifier is right about three women of four, and better than the
-# dashed line, which anybody reaches who says "no diabetes" to all. Where it is allowed to say "I
-# don't know" about the least certain half, it is right about nine of ten of the others. The
-# probabilities know where they are good; `lgm.papers.scores.capacity` is the area under this curve.
+# **Right**, abstention. The classifier is right about three women of four. This is better than the
+# dashed line, the accuracy of saying "no diabetes" to all. If it abstains for the least certain
+# half, it is right about nine of ten of the others: the probabilities show where they can be
+# trusted. `lgm.papers.scores.capacity` is the area under this curve.
 #
 # ## What next
 #
-# - `lgm.Logistic` instead of `lgm.Probit` is one word, and all else stays.
-# - Where `theta_acceptance` stays below 0.1, see [Which sampler](../which_sampler.md).
+# - Another likelihood: write `lgm.Logistic` instead of `lgm.Probit`.
+# - If `theta_acceptance` stays below 0.1, see [Which sampler](../which_sampler.md).

@@ -2,8 +2,9 @@
 # # British coal-mining disasters: a log-Gaussian Cox process
 #
 # 191 explosions with ten or more deaths between 1851 and 1962, counted in 112 bins of 365 days. The
-# log rate is a Gaussian process around an unknown mean; its length-scale and amplitude are inferred
-# with it. `lgm.LogGaussianCox` opts the model in, so `pm.sample()` runs the package's sampler.
+# log rate is a Gaussian process around an unknown mean, with unknown length-scale and amplitude.
+# `lgm.LogGaussianCox` is a likelihood of this package, so `pm.sample()` runs the default sampler of
+# this package.
 #
 # The [first page](../index.md) explains the model and its output line by line.
 
@@ -98,7 +99,7 @@ if __name__ == "__main__" and "__file__" in globals():
 
 # %% [markdown]
 # The rate falls toward the end of the nineteenth century, the time of new laws on safety in mines
-# and of the Miners' Federation. The band tells how sure one can be of the rate itself, not of the
-# next count, which scatters around it.
+# and of the Miners' Federation. The band is that of the rate, not of the next count, which scatters
+# around the rate.
 #
 # Next: fields in the plane, [where it rained](rain).

@@ -6,9 +6,9 @@
 #     F¹ ~ GP(0, k₁(x, x')),   F² ~ GP(0, k₂(F¹, F¹')),   y = F² + noise
 #
 # Given F¹ the second layer is an ordinary process with normal noise, and can be integrated out: y |
-# F¹ ~ N(0, K₂(F¹) + λ I). The remaining model has one Gaussian vector and a likelihood that joins
-# all of its elements. An elliptical slice sampler needs only the value of this likelihood. Cutajar,
-# Bonilla, Michiardi and Filippone (2017) compare their approximation with it.
+# F¹ ~ N(0, K₂(F¹) + λ I). The remaining model has one Gaussian vector and a likelihood that depends
+# on all of its elements together. An elliptical slice sampler needs only the value of this
+# likelihood. Cutajar, Bonilla, Michiardi and Filippone (2017) compare their approximation with it.
 
 # %%
 import sys
@@ -25,8 +25,8 @@ import pymc_lgm as lgm
 # ## Data
 #
 # Fifty points of h(h(x)) with h(x) = 2x exp(−x²), and noise of variance 0.01, as in the paper's
-# supplement. It is steep in the middle and nearly flat beside: no process with one length-scale is
-# at home with that.
+# supplement. It is steep in the middle and nearly flat elsewhere, so no process with one
+# length-scale fits it.
 
 
 # %%
@@ -54,7 +54,8 @@ with pm.Model(coords={"point": np.arange(x.size)}) as model:
     pm.MvNormal("y", mu=np.zeros(x.size), cov=cov, observed=y, dims="point")
 
 # %% [markdown]
-# Samplers that approximate p(f | y) have nothing to hold on to here, and say so:
+# Samplers that approximate p(f | y) by a Gaussian cannot be used for this model, and raise an
+# error:
 
 # %%
 with model:
@@ -66,11 +67,11 @@ with model:
 # %% [markdown]
 # ## Three samplers
 #
-# −F¹ explains the data as well as F¹: distances between its elements are the same. So there are two
-# modes, one the mirror image of the other. An elliptical slice proposes from an ellipse through f,
-# and −f lies on each of them, opposite to f: half of the moves may as well end there. Hamiltonian
-# dynamics follow the gradient, which knows nothing of another mode. Both leave the posterior
-# invariant, so one may follow the other.
+# −F¹ explains the data as well as F¹, because distances between its elements are the same. So there
+# are two modes, one the mirror image of the other. An elliptical slice proposes from an ellipse
+# through f, and −f lies on this ellipse, opposite to f: half of the moves may end there. HMC
+# follows the gradient, and stays in its mode. Both leave the posterior invariant, so a draw may use
+# one after the other.
 
 
 # %%
@@ -116,15 +117,15 @@ print(pd.DataFrame({name: row(each) for name, each in runs.items()}).round(2).to
 
 # %% [markdown]
 # Chains of HMC alone end in the mode in which they began. Elliptical slices change the sign in
-# nearly every second draw, and are slow in all else. One after the other they are neither.
+# nearly every second draw, and mix slowly otherwise. Together they do both well.
 
 # %%
 idata = runs["both"]
 print(az.summary(idata, var_names=["f"], coords={"point": [0, 12, 25, 37, 49]}))
 
 # %% [markdown]
-# The mean of F¹ is zero everywhere, since both signs are there. That is what the posterior says; a
-# chain that stays in one mode would report a function.
+# The posterior mean of F¹ is zero everywhere, because both signs are equally probable. A chain that
+# stays in one mode would report another mean.
 #
 # ## The second layer, and predictions
 #
@@ -184,15 +185,14 @@ if "__file__" in globals() and len(sys.argv) > 1:
     figure.savefig(sys.argv[1], dpi=120)
 
 # %% [markdown]
-# The two layers come in pairs: where F¹ rises F² does, where F¹ falls F² falls, and every pair
-# makes the same predictions. The scale of F¹ is not that of h, since its prior has a standard
-# deviation of 1 and the second layer adapts to it.
+# The two layers come in pairs: with F¹ of either sign F² makes the same predictions. The scale of
+# F¹ is not that of h, because its prior has a standard deviation of 1 and the second layer adapts
+# to it.
 #
 # ## What next
 #
 # - Hyper-parameters of both layers: give them priors, and `lgm.ASIS()` moves them with f;
 #   `step=[lgm.EllipticalSlice([f]), lgm.ASIS()]` keeps the changes of sign. With more points, or a
-#   wider range of x, there are modes beside these two, of another shape, and chains that disagree
-#   (R-hat) say so.
+#   wider range of x, there are more modes, of another shape: R-hat then shows that chains disagree.
 # - A likelihood that is not normal, many points, several hidden processes: `pm.fit` and
 #   `lgm.papers.RandomFeatures`, in [Which sampler?](../which_sampler.md).

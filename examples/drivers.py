@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Did seat belts save drivers? Monthly counts with a trend, a season and a forecast
 #
-# From February 1983 on, drivers in Great Britain had to wear a seat belt. The counts of drivers
-# killed in each month from 1969 to 1984 fell, but they had been falling before, they are higher in
-# each winter, and they depend on the distance driven. How much is due to the law?
+# From February 1983 on, drivers in Great Britain had to wear a seat belt. From 1969 to 1984 the
+# number of drivers killed per month fell. But it had been falling before the law, it is higher in
+# each winter, and it depends on the distance driven. How much is due to the law?
 
 # %%
 import sys
@@ -26,14 +26,15 @@ print(months.groupby("year")["y"].sum().iloc[[0, 4, 8, 12, 13, 14, 15]].to_dict(
 # %% [markdown]
 # ## The model
 #
-# The logarithm of the expected count is a sum: a line and a random walk of order 2 that bends it
-# smoothly, the law, twelve months, and a season that changes from year to year. All are Gaussian,
-# so they are integrated out together. Two standard deviations and alpha, which says how much the
-# counts scatter beyond Poisson's law, remain to be explored. `RandomWalk` has no line of its own,
-# and `Seasonal` no pattern that is the same in all years: they are terms of the sum.
+# The logarithm of the expected count is a sum: a line and a random walk of order 2, which is a
+# smooth trend, the law, a pattern of twelve months, and a season that changes from year to year.
+# All are Gaussian, so they are integrated out together. Three hyper-parameters remain: two standard
+# deviations, and alpha, which sets the overdispersion relative to a Poisson distribution.
+# `RandomWalk` has no line of its own, and `Seasonal` no pattern that is the same in all years, so
+# these are separate terms.
 #
-# Walk and season have twelve months more than the data. So the forecast is a part of the model:
-# what has no observation follows its prior from what has.
+# Walk and season have twelve months more than the data, so the forecast is a part of the model:
+# months without an observation are sampled given the others.
 
 # %%
 n, law, t = len(months), months["law"].to_numpy(), np.linspace(-1, 1, len(every))
@@ -60,10 +61,10 @@ print(az.summary(idata, var_names=["level", "slope", "effect", "alpha", "trend_s
 # %% [markdown]
 # ## Does the model fit?
 #
-# `lgm.leave_one_out` predicts each month from all others, without another run. If the model is
-# right, the share of the predicted distribution below what was counted is uniform over the months:
-# the PIT value. A hump would say that the predictions are too wide, a valley that they are too
-# narrow. Values of Pareto k below 0.7 say that the computation can be trusted.
+# `lgm.leave_one_out` predicts each month from all others, without another run. The PIT value is the
+# share of the predicted distribution that is below the count. If the model is right, PIT values are
+# uniform. A hump would mean that the predictions are too wide, a valley that they are too narrow.
+# If Pareto k is below 0.7, the computation can be trusted.
 
 # %%
 with model:
@@ -75,8 +76,7 @@ pit = az.loo_pit(others, random_state=1)["killed"].to_numpy()
 # ## The terms, and the year to come
 #
 # The law stays in force, so its effect is a part of the forecast. The counts of the months to come
-# scatter around their rates: numbers of a gamma law that are drawn first make Poisson's counts
-# negative binomial.
+# are negative binomial: Poisson, with a rate that is multiplied by a gamma variable.
 
 # %%
 posterior, rng = idata["posterior"], np.random.default_rng(1)
@@ -141,14 +141,15 @@ if "__file__" in globals() and len(sys.argv) > 1:
 
 # %% [markdown]
 # The rate had fallen for ten years before the law, but not in the years just before it, and the
-# step at the law is much larger than the walk makes by itself. Nothing says whether the trend would
-# have stayed flat. The longer the law is in force, the less can be distinguished from it, and the
-# band without the law opens. The forecast inherits the season and the last direction of the trend.
+# step at the law is much larger than the steps of the walk. The data do not say whether the trend
+# would have stayed flat: the longer the law is in force, the less its effect can be distinguished
+# from the trend, so the band without the law widens. The forecast continues the season and the last
+# direction of the trend.
 #
 # ## What next
 #
 # - Covariates, such as `kms` and `petrol_price` of these data: `coefficient * x` is one more term,
 #   and is integrated out, too. A forecast then needs the covariate's values for the next year.
-# - Several series: a term each, or one that all share. [Which model is written
+# - Several series: a term for each, or one that all share. [Which model is written
 #   how](../terms.md) lists the terms.
 # - `lgm.terms(idata)` computes what each term adds to each month, without a formula by hand.

@@ -2,9 +2,9 @@
 # # Where and when did influenza strike? A map for every week
 #
 # In the first months of 2005 influenza went through southern Germany. Its 140 districts reported
-# cases by week, many of them none in most weeks. Which districts were hit more than others, when
-# was the peak, and where can one be sure that the risk was high? This is a disease map in space and
-# time: cases and expected cases of 2240 cells.
+# cases by week, many of them none in most weeks. Which districts had a higher risk than others,
+# when was the peak, and where is it certain that the risk was high? This is a disease map in space
+# and time, with cases and expected cases of 2240 cells.
 
 # %%
 import sys
@@ -37,12 +37,12 @@ W = lgm.spatial.adjacency(lgm.datasets.load_flu_neighbors().to_numpy(), len(dist
 # - `level`: the average.
 # - `place`: the district, in all weeks. It resembles its neighbors, as far as `rho` says (BYM2).
 # - `wave`: the week, in all districts: a random walk of order 1.
-# - `own`: the interaction, what is peculiar to one district in one week. This is type I of
-#   Knorr-Held (2000), without a structure.
+# - `own`: the interaction, an effect of each district in each week. This is type I of Knorr-Held
+#   (2000), without a structure.
 #
 # All are Gaussian given three standard deviations and rho, so they are integrated out together.
-# With `scale=True` each standard deviation is that of a typical element, and the three can be
-# compared. `pc_prior` says of each that it exceeds 2 with a probability of 5 %.
+# With `scale=True` each standard deviation is that of a typical element, so the three can be
+# compared. By `pc_prior` each of them exceeds 2 with a probability of 5 %.
 
 # %%
 with pm.Model(coords={"district": districts["key"], "week": range(1, 17)}) as model:
@@ -68,9 +68,10 @@ print(az.summary(idata, var_names=["level", "rho", "place_sd", "wave_sd", "own_s
 #
 # ## How sure is a high risk?
 #
-# A cell with two cases where one is expected has a ratio of two by chance. `lgm.spatial.exceedance`
-# counts the draws in which the risk is above a bound, here five times the average. Where that
-# probability is above .95, the risk was high for sure; where it is below .05, it was not.
+# A cell with two cases and one expected case can have its ratio of two by chance.
+# `lgm.spatial.exceedance` computes the share of draws in which the risk is above a bound, here five
+# times the average. If this probability is above .95, the risk was almost certainly high; if it is
+# below .05, it was not.
 
 # %%
 posterior = idata.posterior
@@ -107,9 +108,9 @@ for row, (values, title, colors, (low, high), norm) in zip(panels, rows, strict=
     figure.colorbar(dots, ax=row, shrink=0.8)
 
 # %% [markdown]
-# Each dot is a district, at its place on the map and with an area by its population. The ratios of
-# the first row are zero wherever nobody was reported ill. The risks of the second row borrow from
-# neighbors and from the weeks.
+# Each dot is a district, at its place on the map, with an area in proportion to its population. The
+# ratios of the first row are zero if no case was reported. The risks of the second row also use the
+# cases of neighbors and of other weeks.
 
 # %%
 by_week, panel = plt.subplots(figsize=(9, 4), layout="constrained")
@@ -134,10 +135,11 @@ if "__file__" in globals() and len(sys.argv) > 1:
 #
 # ## What next
 #
-# - An interaction that moves smoothly in time or space: in the place of `own` write
+# - An interaction that is smooth in time or space: instead of `own` write
 #   `lgm.gmrf.Interaction("own", (structure, walk), sigma=own_sd)`, with `lgm.gmrf.Structure.map(W)`
 #   and `lgm.gmrf.Structure.walk(16)`, or `None` for one that is independent. Each draw then costs
-#   much more, since the elements of `own` depend on each other and are not integrated out.
+#   much more, because the elements of `own` depend on each other and are not integrated out by
+#   quadrature.
 # - Covariates: `coefficient * x` is one more term, and is integrated out, too.
 # - The weeks to come: `lgm.predict(idata, wave, steps=4, response=...)` continues the wave.
 # - A map without time, and other terms: [Which model is written how](../terms.md).

@@ -34,9 +34,8 @@ print(data.groupby((data["month"] + 2) // 3)["return"].std().round(2).to_dict())
 #
 # Given the path x, the shock v_t of the volatility is known: it is (x_{t+1} - phi x_t) / sigma. So
 # the return is normal with mean rho v_t and variance 1 - rho², in units of the day's volatility. An
-# observation thus reads two elements of the path, and the path has one element more than the data.
-# Written in this way, the model needs nothing special. Four hyper-parameters are left to explore,
-# and the level and the path are integrated out.
+# observation depends on two elements of the path, and the path has one element more than the data.
+# The level and the path are integrated out. Three hyper-parameters remain.
 
 # %%
 with pm.Model() as model:
@@ -75,7 +74,7 @@ print(f"between {low[10]:.2f} and {high[10]:.2f}; a rise as large by {median[50]
 # ## The days to come
 #
 # `lgm.predict` continues the path. The last element of x in the model is already the volatility of
-# the first day to come, so the first of its returns reads that one, and not a step ahead.
+# the first day to come, so the return of that day depends on it, and not on the first step ahead.
 
 # %%
 with model:
@@ -121,11 +120,11 @@ if "__file__" in globals() and len(sys.argv) > 1:
 
 # %% [markdown]
 # The factor is below one for rises: in a market that goes up, volatility falls. The prior of rho is
-# uniform, so that its sign is known from the returns of one year alone. The forecast has a long
-# tail to the left: a fall makes the days that follow wilder, and a rise makes them calmer.
+# uniform, so the sign of rho is known from the returns of this year alone. The forecast has a long
+# tail to the left, because volatility rises after falls.
 #
 # ## What next
 #
 # - Twenty years without leverage, and a check that finds that it is missing:
 #   [Twenty years of volatility](twenty_years).
-# - Seconds beside NUTS: [benchmarks](../benchmarks/sums.md), "leverage".
+# - Comparison with NUTS: [benchmarks](../benchmarks/sums.md), "leverage".

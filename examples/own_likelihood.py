@@ -1,16 +1,16 @@
 # %% [markdown]
 # # A likelihood of your own: counts that cluster
 #
-# The samplers of this package do not need the likelihoods of this package. Any PyMC distribution
-# does whose observations are independent given f, each depending on one element of f, or on a few.
-# Here is one with two things that the ready-made ones do not have:
+# The samplers of this package work with any PyMC distribution whose observations are independent
+# given f, each depending on one element of f, or on a few. Here is one with two properties that the
+# likelihoods of this package do not have:
 #
 # - **a parameter of its own**, the dispersion of a negative binomial, which is sampled with the
 #   rest;
 # - **several observations of each latent variable**, written `f[index]`.
 #
-# The question: is the density of redwood seedlings, a Gaussian process over the plot, all there
-# is, or do seedlings also cluster at a scale that the process does not resolve?
+# The question: does a Gaussian process over the plot explain where redwood seedlings stand, or do
+# they also cluster at a scale that the process does not resolve?
 
 # %%
 import sys
@@ -26,9 +26,9 @@ import pymc_lgm as lgm
 # %% [markdown]
 # ## The data: 625 cells in 25 blocks
 #
-# 195 seedlings on a square of about 130 feet, counted in 25 x 25 cells. One latent variable for
-# each *block* of 5 x 5 cells says how dense the wood is there. So 25 cells share an element of f,
-# and K is a matrix of 25 rows instead of 625. A factorization costs almost nothing.
+# 195 seedlings on a square of about 130 feet, counted in 25 x 25 cells. There is one latent
+# variable for each *block* of 5 x 5 cells, its log density. So 25 cells share an element of f, and
+# K is a 25 x 25 matrix instead of 625 x 625.
 
 # %%
 cells = lgm.datasets.load_redwood()
@@ -53,13 +53,13 @@ axes.grid(color="0.6", lw=0.8)
 _ = figure.colorbar(image, label="seedlings in a cell", ticks=range(counts.max() + 1))
 
 # %% [markdown]
-# The variance is above the mean. Some of that is the density, which varies from block to block.
-# Whether it is all of it, two models will tell.
+# The variance is above the mean, partly because the density varies from block to block. Two models
+# show whether this is the only reason.
 #
 # ## Two likelihoods
 #
-# They differ in one line. In both, `f[block]` hands each cell the log density of its block, and
-# `reparameterize=False` leaves f the `MvNormal` that it is.
+# They differ in one line. In both, `f[block]` is the log density of the block of each cell, and
+# `reparameterize=False` makes f a `pm.MvNormal`.
 
 
 # %%
@@ -83,10 +83,9 @@ def build_model(overdispersed: bool) -> pm.Model:
 
 
 # %% [markdown]
-# A likelihood of this package opts a model in to its samplers; PyMC's own do not, since
-# `pm.sample()` has to stay what it is for everybody else. So name one:
-# `step=lgm.PseudoMarginal()`. It finds f, takes all other continuous variables for
-# hyper-parameters, `dispersion` too, and differentiates the likelihood by itself.
+# With a likelihood of PyMC `pm.sample()` runs NUTS, so write `step=lgm.PseudoMarginal()`. It finds
+# f, treats all other continuous variables as hyper-parameters, `dispersion` too, and differentiates
+# the likelihood automatically.
 
 
 # %%
@@ -116,10 +115,9 @@ poisson = sample(build_model(overdispersed=False))
 diagnose(poisson, THETA)
 
 # %% [markdown]
-# R-hat is near 1 and there are thousands of effective draws: the chains are fine. That is a
-# statement about the *sampler*. Whether the *model* is fine is another question, and `idata` is
-# an ordinary trace, so PyMC's predictive draws answer it: would such a wood have as many empty
-# cells, and any as full?
+# R-hat is near 1 and there are thousands of effective draws, so the *sampler* can be trusted. Is
+# the *model* right? PyMC's predictive draws answer this: does the model predict as many empty
+# cells, and cells as full as those observed?
 
 
 # %%
@@ -142,30 +140,29 @@ def check(idata) -> pd.DataFrame:
 print(check(poisson).to_string())
 
 # %% [markdown]
-# All three of the observed values are beyond what the Poisson model produces. Seedlings cluster
-# *within* the blocks, as they do around the stumps that they sprout from, and given the rate of a
-# block a Poisson count knows nothing of it.
+# All three observed values are outside of what the Poisson model predicts. Seedlings cluster
+# *within* the blocks, around the stumps that they sprout from. Given the rate of a block, Poisson
+# counts do not cluster.
 #
 # ## Then negative binomial
 #
-# Its variance is $\mu + \mu^2 / \text{dispersion}$: small values mean clusters, large ones
-# Poisson.
+# Its variance is $\mu + \mu^2 / \text{dispersion}$. With a small dispersion the counts cluster;
+# with a large one they are nearly Poisson.
 
 # %%
 idata = sample(build_model(overdispersed=True))
 diagnose(idata, [*THETA, "dispersion"])
 
 # %% [markdown]
-# One hyper-parameter more, and nothing else to do about it: acceptance is healthy, and
-# `cubic_ops`, what a draw costs, is about the same. By the clock a draw is slower, since with a K
-# this small the time goes into the likelihood itself.
+# There is one more hyper-parameter. Acceptance is healthy, and `cubic_ops`, the cost of a draw, is
+# about the same. A draw takes longer, because with such a small K most of the time goes into the
+# likelihood.
 
 # %%
 print(check(idata).to_string())
 
 # %% [markdown]
-# Now the observed values are what the model expects. Predictions of left-out cells say the same
-# in one number:
+# Now the observed values are within the predictions. Cross-validation compares the two models:
 
 # %%
 print(az.compare({"negative binomial": idata, "Poisson": poisson}).to_string())
@@ -204,14 +201,14 @@ if "__file__" in globals() and len(sys.argv) > 1:
     figure.savefig(sys.argv[1], dpi=120)
 
 # %% [markdown]
-# The right panel is why the likelihood matters for f as well. Under the Poisson model the field
-# has to explain the clusters, and its amplitude is larger. Once the counts may vary by themselves
-# there is less for it to explain: part of what looked like a map of the wood was noise.
+# The right panel shows that the likelihood matters for f as well. In the Poisson model the field
+# has to explain the clusters, so its amplitude is larger. In the negative binomial model the counts
+# vary more, and the field less: a part of the first map was noise.
 #
 # ## Likelihoods that raise an error
 #
-# An observation may read a few elements of f, as a mean and its log standard deviation. One that
-# joins many, as the count of a whole area does, is refused when the step method is made:
+# An observation may depend on a few elements of f, such as a mean and a log standard deviation. If
+# it depends on many, like the count of a whole area, the step method raises an error:
 
 # %%
 with pm.Model():
@@ -225,9 +222,9 @@ with pm.Model():
 # %% [markdown]
 # ## What next
 #
-# - A likelihood without a gradient in f: `step=lgm.ASIS(latent_move="slice")`.
-# - A formula that is no PyMC distribution: `pm.CustomDist`, or a class of its own, which opts in
-#   to the default sampler and refuses impossible data. [Extending](../extending.md) has one from
-#   end to end.
-# - One latent variable for each cell: `gp.prior("f", X, reparameterize=False)` with 625 rows, and
-#   the field resolves the clusters itself.
+# - A likelihood without a gradient in f: `step=lgm.ASIS()`.
+# - A density that PyMC does not have: `pm.CustomDist`, or a class, with which `pm.sample()` chooses
+#   the default sampler automatically, and impossible data raise an error.
+#   [Extending](../extending.md) has an example.
+# - One latent variable for each cell: with 625 rows of X in `gp.prior` the field can resolve the
+#   clusters.

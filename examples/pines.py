@@ -1,15 +1,15 @@
 # %% [markdown]
 # # Young pines, old pines: classes on a map
 #
-# 584 longleaf pines in a square of 200 meters, and how thick each is. Young trees stand close
-# together where an old one has fallen. So where a tree stands says how old it is: three classes,
-# each with a score that is a Gaussian process over the map:
+# 584 longleaf pines stand in a square of 200 meters. Young trees stand close together where an old
+# one has fallen, so the place of a tree is informative about its age. There are three classes of
+# age, by diameter, each with a score that is a Gaussian process over the map:
 #
 #     amplitude, length ~ priors
 #     f_young, f_middle, f_old ~ GP(0, amplitude² k(x / length))
 #     p(class c | f) = exp(f_c) / (exp(f_young) + exp(f_middle) + exp(f_old))
 #
-# A hundred trees are measured. What is the chance that the next one, at any place, is a young one?
+# A hundred trees are measured. What is the probability that a tree at another place is young?
 
 # %%
 import sys
@@ -31,9 +31,9 @@ print(dict(zip(classes, np.bincount(age[:seen]).tolist(), strict=True)))
 # %% [markdown]
 # ## The model
 #
-# `gp.prior(n_outputs=3)` makes three processes with one covariance. A process for each class with
-# a kernel of its own is a list, `lgm.Softmax("age", f=[f0, f1, f2])`. All three stay in: with one
-# of them fixed at zero the prior would treat that class differently.
+# `gp.prior(n_outputs=3)` makes three processes with one covariance function. For a covariance
+# function for each class write a list, `lgm.Softmax("age", f=[f0, f1, f2])`. No process is fixed at
+# zero, because the prior would then treat that class differently.
 
 # %%
 with pm.Model() as model:
@@ -44,10 +44,10 @@ with pm.Model() as model:
     lgm.Softmax("age", f=f, observed=age[:seen])
 
 # %% [markdown]
-# An observation reads three latent variables, and their approximation has a block for each tree.
-# All else is as with one: `pm.sample()` moves theta with the processes integrated out. Labels say
-# little of how large the amplitude may be, and where it is large its estimates are noisy: 2000
-# draws show that tail. Two chains keep this page short.
+# An observation depends on three latent variables. As with one process, `pm.sample()` moves theta
+# with the processes integrated out. Labels hardly bound the amplitude from above, and estimates of
+# the evidence are noisy if it is large, so 2000 draws are needed. There are only two chains, to
+# save time.
 
 # %%
 with model:
@@ -57,9 +57,8 @@ print(az.summary(idata, var_names=["amplitude", "length"]))
 # %% [markdown]
 # ## The trees that were not measured
 #
-# `lgm.predict` gives the probability of each class, with all that is not known of f and of theta
-# averaged out. As with two classes, a model that may say "I don't know" is right more often about
-# the rest.
+# `lgm.predict` computes the probability of each class, averaged over f and theta. As with two
+# classes, a model that may abstain is right more often about the others.
 
 # %%
 with model:
@@ -108,14 +107,15 @@ if "__file__" in globals() and len(sys.argv) > 1:
 # Each map has the trees of its class. Young trees stand in two thickets, and the old ones in the
 # west, where few others grow. From a hundred trees the model predicts the class of six in ten
 # held-out trees correctly. If it abstains from uncertain trees, it predicts eight in ten of the
-# others correctly. Where no tree was measured, a map goes back to the shares of the classes.
+# others correctly. Far from measured trees, the probabilities return to those of the prior, a third
+# each.
 #
 # ## What next
 #
 # - Labels of another kind, as strings: `np.unique(labels, return_inverse=True)[1]` makes
 #   them 0, 1, 2.
-# - `pm.Categorical("age", logit_p=f.T, observed=...)` is the same model in PyMC's own words; name
-#   the sampler, `pm.sample(step=lgm.PseudoMarginal())`.
-# - A mean with its own noise is two processes an observation, too:
+# - `pm.Categorical("age", logit_p=f.T, observed=...)` is the same model with a likelihood of PyMC;
+#   with it write `pm.sample(step=lgm.PseudoMarginal())`.
+# - If mean and noise both vary, an observation depends on two processes:
 #   `pm.Normal("y", f, pm.math.exp(g), observed=y)`.
-# - Ordered classes are one predictor with cutpoints: [What would you do?](aggression).
+# - Ordered classes need one predictor, with cutpoints: [What would you do?](aggression).

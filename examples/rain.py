@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Where did it rain more than twenty millimeters? A field on a mesh
 #
-# On 8 May 1986, twelve days after the accident of Chernobyl, whoever knew where it had rained knew
-# where to measure. In 1997 statisticians were given the rain of that day at 100 places in
-# Switzerland, and predicted it at 367 others. We do the same, and see whether our bands are honest.
+# On 8 May 1986, twelve days after the accident of Chernobyl, it was important to know where it had
+# rained. In 1997 statisticians were given the rain of that day at 100 places in Switzerland, and
+# predicted it at 367 others. We do the same, and check whether our bands are right.
 
 # %%
 import sys
@@ -28,7 +28,8 @@ print(f"rain at {given.sum()} places: {mm[given].min():.0f} to {mm[given].max():
 # `lgm.gmrf.Matern` is a Gaussian process with a Matérn covariance. It has values at the corners of
 # triangles, and is linear between them. Its precision matrix is sparse, so that thousands of
 # corners cost little. `max_edge` should be a fifth of the range, or less. The mesh covers all
-# places of which we shall ask, and goes beyond them, since the field varies too much at its edge.
+# places where the field is needed, and extends beyond them, because the variance of the field is
+# too large at the edge.
 
 # %%
 mesh = lgm.gmrf.Mesh.around(places, max_edge=12.0, extension=100.0)
@@ -37,9 +38,9 @@ print(f"{mesh.n} corners, {len(mesh.triangles)} triangles")
 # %% [markdown]
 # ## The model
 #
-# The square root of rain scatters evenly around its mean. The priors of the field say that a range
-# below 20 kilometers and a standard deviation above 3 are unlikely, with probability .05 each.
-# `mesh.at` reads the field at points.
+# The square root of rain has about the same variance everywhere. By the priors, the range is below
+# 20 kilometers, and the standard deviation above 3, with a probability of .05 each. `mesh.at` is
+# the field at points.
 
 # %%
 with pm.Model() as model:
@@ -57,8 +58,8 @@ with pm.Model() as model:
 print(az.summary(idata, var_names=["level", "range", "sigma", "noise"]))
 
 # %% [markdown]
-# The level and the field are integrated out while range, sigma and noise move, and then drawn given
-# them.
+# The level and the field are integrated out while range, sigma and noise move, and are then drawn
+# given these.
 #
 # ## The places that were hidden
 #
@@ -86,8 +87,8 @@ for name, guess in (("the field", mean), ("the mean of the 100 places", mm[given
 # %% [markdown]
 # ## Two maps
 #
-# A map of means is too smooth: no place is sure to have as little or as much as it shows. The
-# probability of more than 20 millimeters says where to go. `lgm.spatial.exceedance` counts draws.
+# A map of means is smoother than the rain. To decide where to measure, one needs the probability of
+# more than 20 millimeters: `lgm.spatial.exceedance` computes the share of draws.
 
 # %%
 x1, x2 = np.meshgrid(np.arange(-160.0, 176.0, 5.0), np.arange(-110.0, 108.0, 5.0))
@@ -117,8 +118,8 @@ if "__file__" in globals() and len(sys.argv) > 1:
 
 # %% [markdown]
 # **Left**, the mean, and the hundred places. **Right**, the probability, and the hidden places:
-# black had more than 20 millimeters, white had less. Where the map is red nearly all are black,
-# where it is blue nearly all are white, and where it is pale both are there. So it should be.
+# black had more than 20 millimeters, white had less. Nearly all dots are black where the map is
+# red, and white where it is blue. Where it is pale there are both, as there should be.
 
 # %%
 at_hidden = (predicted > 20.0).mean(("chain", "draw")).to_numpy()
@@ -132,7 +133,7 @@ for lower, upper in ((0.0, 0.1), (0.1, 0.5), (0.5, 0.9), (0.9, 1.0)):
 #
 # - The rain came in bands from south-west to north-east. Turn and stretch the coordinates, and the
 #   field is longer in one direction than in the other.
-# - Sick or not, counts, or amounts that are never negative: write `pm.Bernoulli`, `pm.Poisson` or
-#   `pm.Gamma` of `level + mesh.at(points, field)`. Nothing else changes.
+# - Other data, such as sick or not, counts, or positive amounts: write `pm.Bernoulli`, `pm.Poisson`
+#   or `pm.Gamma` of `level + mesh.at(points, field)`. Nothing else changes.
 # - Any other covariance function, without a mesh: `lgm.gp.Vecchia`. [Which model is written
 #   how](../terms.md) has both.

@@ -1,15 +1,17 @@
 # %% [markdown]
 # # Twenty years of volatility in under a minute
 #
-# How wild was the stock market on a day of 2008, and how wild is it today? The return of a day does
-# not say: in a wild month, too, most returns are small. Stochastic volatility takes the standard
-# deviation of a day as hidden, on a path that moves a little every day:
+# How volatile was the stock market on a day of 2008, and how volatile is it today? The return of
+# one day does not show it: most returns are small in volatile months, too. In a stochastic
+# volatility model the standard deviation of a return is a latent path that moves a little every
+# day:
 #
 #     x_t = rho x_{t-1} + sigma noise        log variance of a day, about its level
 #     return_t ~ N(0, exp(level + x_t))
 #
-# The 5030 returns of the S&P 500 from 1999 to 2018 have as many hidden numbers, which hang together
-# with rho and sigma. Here they are integrated out. Three hyper-parameters are left to explore.
+# The 5030 returns of the S&P 500 from 1999 to 2018 have as many latent variables, which depend
+# strongly on rho and sigma. Here they are integrated out, with the level. Two hyper-parameters
+# remain.
 
 # %%
 import sys
@@ -36,7 +38,7 @@ print(f"{(wild & (data['year'] == 2008)).sum()} of them in 2008")
 # ## The model
 #
 # The priors are those of the R package stochvol (Kastner 2016). `pm.AR` begins in its stationary
-# distribution, so rho must be between -1 and 1. The level is one number that every day shares.
+# distribution, so rho must be between -1 and 1. The level is the same on all days.
 
 
 # %%
@@ -71,9 +73,9 @@ print(f"the largest R-hat of a day: {az.rhat(idata, var_names='x')['x'].max():.3
 #
 # ## The path
 #
-# Volatility is the standard deviation of a day's return. How sure is it that it was above 2 %?
-# `lgm.spatial.exceedance` counts the draws above, of days as of the areas of a map. To save time,
-# it is asked about one day of five.
+# Volatility is the standard deviation of a day's return. How probable is it that it was above 2 %?
+# `lgm.spatial.exceedance` computes the share of draws above a bound, for days as for the areas of a
+# map. To save time, we use one day of five.
 
 # %%
 volatility = np.exp((idata.posterior["level"] + idata.posterior["x"]) / 2)
@@ -93,8 +95,8 @@ print(f"above 2 % with probability .9 or more in {np.mean(probability >= 0.9):.1
 # ## Does the model fit?
 #
 # Divide the returns by the volatility of one draw. If the model is right, the quotients are 5030
-# independent standard normals. Do they have the moments of such? And is a fall followed by as much
-# volatility as a rise?
+# independent standard normal variables. Do they have the moments of the normal distribution? And is
+# a fall followed by as much volatility as a rise?
 
 # %%
 drawn = volatility.stack(sample=("chain", "draw"))[:, ::20].to_numpy()
@@ -106,9 +108,8 @@ print(f"skewness {stats.skew(z).mean():.2f}; of normals 0 ± {np.sqrt(6 / n):.2f
 print(f"correlation with the growth that follows {np.mean(leverage):.3f}; 0 ± {n**-0.5:.3f}")
 
 # %% [markdown]
-# Nearly, not quite. By the kurtosis, some days stand out of their time: tails are heavier than
-# normal. So let the errors have a t distribution, whose degrees of freedom are to be learned. That
-# is one line of the model. How it is sampled does not change.
+# Not quite. By the kurtosis, tails are heavier than normal. So let the errors have a t distribution
+# with unknown degrees of freedom. The model changes; the way to sample it does not.
 
 # %%
 with pm.Model() as heavy_model:
@@ -121,16 +122,17 @@ with pm.Model() as heavy_model:
 print(az.summary(heavy, var_names=[*theta, "nu"]))
 
 # %% [markdown]
-# Fifteen degrees of freedom are not far from normal. But volatility need not jump for the sake of a
-# single day any more: sigma is smaller, and rho nearer to one.
+# With fifteen degrees of freedom errors are not far from normal. But volatility no longer has to
+# jump for a single day: sigma is smaller, and rho nearer to one.
 #
-# The correlation is another matter: a fall is followed by more volatility than a rise. Econometrics
-# calls it leverage. In a model with it a return reads two days of the path, and no tail mends it.
+# The correlation remains: a fall is followed by more volatility than a rise. Econometrics calls
+# this leverage. Heavier tails cannot explain it; a model with leverage has returns that depend on
+# two days of the path.
 #
 # ## Twenty days to come
 #
 # Given a draw, the distribution of the next days is known, and `lgm.predict` continues each path.
-# The returns take one more line, written as in the model.
+# The returns are an argument, written as in the model.
 
 # %%
 with heavy_model:
@@ -205,15 +207,15 @@ if "__file__" in globals() and len(sys.argv) > 1:
     figure.savefig(sys.argv[1], dpi=120)
 
 # %% [markdown]
-# Volatility rises within weeks, and falls for months. No time came near to the autumn of 2008. 2017
-# was the calmest year, and 2018 ended about as wild as September 2001. The largest falls of the
-# standardized returns lie below the line, and so do the largest rises. This is the skewness, which
-# neither kind of errors has.
+# Volatility rises within weeks, and falls for months. It was highest in the autumn of 2008. 2017
+# was the calmest year, and 2018 ended about as volatile as September 2001. The largest falls of the
+# standardized returns lie below the line, and so do the largest rises. This is skewness, which
+# neither of the two distributions of errors has.
 #
 # ## What next
 #
 # - A bound that varies by day is an array. A function of several days, for example the worst of the
 #   last week, is a line of xarray on the draws: `volatility[..., -5:].max("x_dim_0")`.
-# - [Leverage](leverage) in the model, a likelihood that reads two days of the path.
-# - How seconds grow with the number of days:
+# - [Leverage](leverage), with a likelihood that depends on two days of the path.
+# - How the time grows with the number of days:
 #   [benchmarks](../benchmarks/series_and_maps.md#long-series).

@@ -168,17 +168,17 @@ def leave_one_out(
        p(y_k \mid y_{-k}, r, \theta) = \frac{\int p(y_k \mid t)\, g_k(t)\, dt}{\int g_k(t)\, dt},
        \qquad g_k(t) = N(r + c t;\, m, K) \prod_{l \ne k} p(y_l \mid r + c t)
 
-    is a ratio of one-dimensional integrals. If observation k reads several elements of f, as one of
-    each class, t is the combination of them of which it says most, and c is the column for it. The
-    weights
-    :math:`1 / p(y_k \mid y_{-k}, r, \theta)` take draws of :math:`(r, \theta)` from the posterior
-    to the posterior without :math:`y_k`. They are exact for the model: the approximation only
-    chooses the direction c. If the posterior of f is normal given theta, the density of a single
-    observation is :math:`p(y_k \mid y_{-k}, \theta)` in closed form, and no draw of f enters it.
-    The density of a group is given r in any case. With many observations of a sum of series, maps
-    or effects, c is zero except for the latent variables near the observation, if they have nearly
-    all of the posterior variance of :math:`f_i` once the others are known. The observations then
-    share evaluations of the likelihood.
+    is a ratio of one-dimensional integrals. If observation k depends on several elements of f, such
+    as one of each class, t is the linear combination of them about which it is most informative,
+    and c is the column of this combination. The weights :math:`1 / p(y_k \mid y_{-k}, r, \theta)`
+    turn draws of :math:`(r, \theta)` from the posterior into draws from the posterior without
+    :math:`y_k`. They are exact for the model: the approximation only chooses the direction c. If
+    the posterior of f is normal given theta, the density of a single observation is :math:`p(y_k
+    \mid y_{-k}, \theta)` in closed form, and no draw of f enters it. The density of a group is
+    given r in any case. With many observations of a sum of series, maps or effects, c is zero
+    except for the latent variables near the observation, if they have nearly all of the posterior
+    variance of :math:`f_i` once the others are known. The observations then share evaluations of
+    the likelihood.
 
     Parameters
     ----------
@@ -194,12 +194,12 @@ def leave_one_out(
         together, as the pupils of a school. If every group has two or more latent variables of its
         own, such as an intercept and a slope, or a series, the density has them integrated out.
         With more than 30 groups one is enough, and one if observations read several elements of f.
-        Otherwise the line is that of the average of their :math:`f_i`. If a Pareto k of `loo` is
-        above 0.7, the group says more of f than what is integrated out: fit the model without it.
+        Otherwise the line is that of the average of their :math:`f_i`. If the Pareto k of a group
+        is above 0.7, this is not enough: fit the model without the group.
     theta : sequence of variables or names, optional
-        Hyper-parameters that could be latent, as a cutpoint or an onset with a ``pm.Normal``
-        prior. Name them if observations otherwise read too many elements of f. Both readings are
-        exact, whatever the sampler has taken them for.
+        Hyper-parameters that could be latent, such as a cutpoint or an onset with a ``pm.Normal``
+        prior. Name them if observations otherwise depend on too many elements of f. The densities
+        are exact with and without it, also if the sampler treated these variables differently.
     thin : int, optional
         Use every thin-th draw of each chain: by default the least that leaves at most 1000 draws
         of all chains together.
@@ -224,10 +224,10 @@ def leave_one_out(
     Raises
     ------
     ValueError
-        Labels do not have the shape of the densities, or are all the same, an observation reads too
-        many elements of f, or groups of observations that read several have no latent variables of
-        their own, densities depend on f that are not observed, the trace lacks a variable or is
-        approximate, data in `pymc.Data` are no longer those of the trace, or a density is not
+        If labels do not have the shape of the densities, or are all the same; if an observation
+        depends on more than 12 elements of f, or on several in a group without latent variables of
+        its own; if densities that are not observed depend on f; if the trace lacks a variable or is
+        approximate; if data in `pymc.Data` are no longer those of the trace; or if a density is not
         finite.
 
     See Also

@@ -372,7 +372,8 @@ def laplace(model: pm.Model | None = None, latent: Any = None) -> Evidence:
 def ep(model: pm.Model | None = None, latent: Any = None) -> Evidence:
     """Approximate the evidence by expectation propagation.
 
-    It is more accurate than Laplace's method for binary data.
+    It is more accurate than Laplace's method for binary data. Each observation must depend on one
+    element of f.
 
     Parameters
     ----------

@@ -44,7 +44,7 @@ class SparseLatent(pm.gp.Latent):
     .. math::
 
        \hat q(v, \theta) \propto p(\theta) \, N(v; 0, I) \,
-       \exp \sum_i E\{\log p(y_i \mid f_i)\},
+       \exp \sum_i E\{\log p(y_i \mid f_i)\} .
 
     Among all distributions in which the data inform f through u alone, it is the closest to the
     posterior of f and theta in Kullback–Leibler divergence (Hensman et al. 2015). It differs from

@@ -140,7 +140,8 @@ def predict(
     ValueError
         If `gp` is not in the model, if f or theta is not in the trace, if a shape does not fit, if
         data in `pymc.Data` that the prior of f depends on are no longer those of the trace, if the
-        innovations of a series are not normal, or if `steps` is below 1.
+        innovations of a series are not normal, if `steps` is below 1, or if `response` is given for
+        a process.
     numpy.linalg.LinAlgError
         If the covariance of a draw is not positive definite.
 

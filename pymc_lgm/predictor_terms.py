@@ -76,10 +76,10 @@ def terms(
     Raises
     ------
     ValueError
-        A name is not that of a latent variable. A latent variable has the name "constant". The
-        trace lacks a variable. An observation reads several elements of the predictor. Or data in
-        `pymc.Data` are no longer those of the trace, and the prior or the shape of f depends on
-        them: inputs of a process, or a matrix that is factorized or inverted.
+        If a name is not that of a latent variable, if a latent variable has the name "constant", if
+        the trace lacks a variable, if an observation depends on several elements of the predictor,
+        or if data in `pymc.Data` are no longer those of the trace and the prior or the shape of f
+        depends on them.
 
     See Also
     --------
@@ -87,9 +87,10 @@ def terms(
 
     Notes
     -----
-    The predictor is the largest affine expression that a density reads: of ``pm.math.exp(-eta)`` it
-    is −eta, and its terms have that sign. An exposure that multiplies ``pm.math.exp(eta)`` is not a
-    part of it. The logarithm of an exposure that is added to eta belongs to ``constant``.
+    The predictor is the largest affine expression that a density depends on: in
+    ``pm.math.exp(-eta)`` it is −eta, and its terms have that sign. An exposure that multiplies
+    ``pm.math.exp(eta)`` is not a part of it. The logarithm of an exposure that is added to eta
+    belongs to ``constant``.
 
     The term of a latent variable contains its mean, so a coefficient in that mean, as in
     ``pm.gp.mean.Constant(c)``, has a term of 0. If the model whitens the process, as ``gp.prior``

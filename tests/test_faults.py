@@ -180,7 +180,7 @@ both = pytest.mark.parametrize(
     "the covariance cannot be factorized, for example at one theta in ten",
     "the proposal is rejected and counted in `numerical_rejections`; at all other theta"
     " the posterior is not changed",
-    "nothing, if they are few; else a [jitter](#jitter)",
+    "nothing, if they are few; otherwise a [jitter](#jitter)",
 )
 @both
 def test_covariances_that_fail(sampler: Any, switched: Any, right: Any) -> None:
@@ -345,7 +345,7 @@ def test_an_interrupt_at_a_random_moment(
     "a process of `pm.sample(cores=...)` is killed, for example because memory ran out",
     "PyMC soon raises `EOFError` or `ConnectionError`; the other processes end; a "
     "callback, or a trace on disk, has the draws before it",
-    "use fewer `cores` or [less memory](#memory); the log of the system has the cause",
+    "use fewer `cores` or [less memory](#memory); the system log has the cause",
 )
 def test_a_worker_is_killed(broken: Any) -> None:
     model, op, step = broken

@@ -1,15 +1,17 @@
 r"""Gaussian Markov random fields as priors: walks, seasons, maps, interactions, fields on a mesh.
 
-All but `Matern` and `Leroux` are intrinsic: a PyMC distribution of a vector x with density
+`RandomWalk`, `Seasonal`, `ICAR`, `Interaction` and `Intrinsic` are intrinsic: distributions of a
+vector x with density
 
 .. math::
 
    p(x \mid \sigma) = (2\pi\sigma^2)^{-(n-k)/2} \, |R|_*^{1/2}
    \exp\left(-\tfrac{1}{2\sigma^2} x^\top R x\right), \quad A x = 0,
 
-with a sparse structure matrix R, and k linear constraints that keep what R leaves free at zero.
-The samplers of this package read them by R: one sparse factorization per value of theta. NUTS
-samples n − k coordinates.
+with a sparse structure matrix R of rank n − k, and k linear constraints that set to zero what R
+does not penalize. `BYM2` is a sum of an `ICAR` and independent effects. `Leroux` and `Matern` are
+not constrained. The samplers of this package use the sparse precision: one sparse factorization per
+value of theta for all terms of a model. NUTS samples n − k coordinates.
 
 Examples
 --------

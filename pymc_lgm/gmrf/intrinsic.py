@@ -272,24 +272,25 @@ class RandomWalk(Continuous):
        x_{i+1} - x_i \sim N(0, \sigma^2 d_i), \quad \text{or} \quad
        x_{i+1} - 2 x_i + x_{i-1} \sim N(0, \sigma^2)
 
-    with distances :math:`d_i` of the locations. If they are not regular, the walk of order 2 is the
-    Galerkin approximation of an integrated Wiener process (Lindgren and Rue 2008, section 3).
-    x sums to zero. A walk of order 2 that is not cyclic also has a least-squares line of zero. Add
-    an intercept, and a slope, with priors of their own.
+    with distances :math:`d_i` of the locations. If these are not equal, the walk of order 2 is the
+    Galerkin approximation of an integrated Wiener process (Lindgren and Rue 2008, section 3). x
+    sums to zero. A walk of order 2 that is not cyclic also has a least-squares line of zero. Add an
+    intercept, and a slope, with priors of their own.
 
     Parameters
     ----------
     order : {1, 2}
+        Default 1.
     sigma : scalar
-        σ > 0, the standard deviation of a difference over distance 1.
+        σ > 0, the standard deviation of a difference over distance 1. Default 1.
     cyclic : bool
         Whether the first element follows the last, as January follows December.
     locations : array_like, shape (n,), optional
-        Increasing. By default at distance 1.
+        Increasing numbers, the places of the elements. By default they are at distance 1.
     scale : bool
         Whether the geometric mean of the variances is σ²: see `Intrinsic`.
     **kwargs
-        ``dims`` or ``shape``, which may be left out beside ``locations``.
+        ``dims`` or ``shape``. With ``locations`` neither is needed.
 
     Raises
     ------
@@ -348,9 +349,9 @@ class Seasonal(Continuous):
     Parameters
     ----------
     period : int
-        p.
+        p, the number of elements per period.
     sigma : scalar
-        σ > 0.
+        σ > 0. Default 1.
     scale : bool
         Whether the geometric mean of the variances is σ²: see `Intrinsic`.
     **kwargs
@@ -442,8 +443,8 @@ class Interaction(Continuous):
     Knorr-Held (2000) has four types. In type I neither field has a structure, in type II only that
     of time, in type III only that of space, in type IV both. The constraints are the null space of
     R₁ ⊗ R₂. With a map and a walk of order 1, an interaction of type II sums to zero over time in
-    each area, one of type III over areas in each period, and one of type IV both ways. So it cannot
-    take the place of a main effect.
+    each area, one of type III over areas in each period, and one of type IV both ways. So the main
+    effects are separate terms.
 
     Parameters
     ----------
@@ -455,14 +456,19 @@ class Interaction(Continuous):
     scale : bool
         Whether the geometric mean of the variances is σ²: see `Intrinsic`.
     **kwargs
-        ``dims`` or ``shape``, of two axes.
+        ``dims`` or ``shape``, of two axes, which an axis without a structure needs.
+
+    Raises
+    ------
+    ValueError
+        If there are not two structures and two axes, or if their lengths differ.
 
     Notes
     -----
     There is one constraint per dimension of the null space, for type IV n₁ + n₂ − 1 if each of the
-    two has one: 158 with 144 areas and 15 years. If it costs less, samplers of this package have
-    coordinates along one axis, the eigenvectors of its structure. These meet most constraints. In
-    this example 14 are left, and each factorization solves for them alone.
+    two structures has a null space of one dimension: 158 with 144 areas and 15 years. If it costs
+    less, samplers of this package use coordinates along one axis, the eigenvectors of its
+    structure, which satisfy most constraints: in this example all but 14.
 
     References
     ----------
@@ -613,7 +619,7 @@ def Leroux(
 
     Notes
     -----
-    NUTS factorizes the covariance, for O(n³) operations per gradient; samplers of this package have
+    NUTS factorizes the covariance, for O(n³) operations per gradient; samplers of this package use
     the sparse precision.
 
     References

@@ -151,13 +151,13 @@ class Matern(Continuous):
     Parameters
     ----------
     mesh : Mesh
-        N vertices: see `gmrf.Mesh.around`.
+        Has N vertices: see `gmrf.Mesh.around`.
     range : scalar
         Positive, in units of the vertices.
     sigma : scalar
-        σ > 0, far from the edge of the mesh.
+        σ > 0, the standard deviation of the field away from the edge of the mesh.
     nu : float
-        Smoothness ν. Only 1 is there, with which paths are once differentiable, nearly.
+        Smoothness ν. Only ν = 1 is implemented.
     **kwargs
         ``dims``, ``initval``, as for any distribution.
 
@@ -177,11 +177,11 @@ class Matern(Continuous):
     The slope of the field across the edge of the mesh is zero, and so its variance there is about
     twice the variance inside. Let the mesh reach beyond the points by about the range. On a regular
     mesh with edges of 1/16, 1/8 and 1/4 of the range, the variance inside is 2, 6 and 15 per cent
-    larger than σ². A range much longer than the mesh makes the field nearly a constant, with a
-    variance of 4π σ²/κ² by the area of the mesh, beyond σ².
+    larger than σ². If the range is much longer than the mesh, the field is nearly a constant, and
+    its variance, 4π σ²/κ² divided by the area of the mesh, is larger than σ².
 
     A density costs one factorization of κ² C + G, about N^1.5 operations, and its gradient as much
-    again. So NUTS runs, but it needs long for N coordinates that depend on each other as these do.
+    again. NUTS can sample it, but slowly, because the N coordinates depend strongly on each other.
     Samplers of this package integrate x out, by one factorization of Q and of the posterior
     precision per value of theta.
 

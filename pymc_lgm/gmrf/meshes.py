@@ -142,7 +142,8 @@ class Mesh(ByContent):
             region's diameter. Near the edge of a mesh the variance is up to twice that inside, so
             it should be about the largest range that is likely.
         max_outer_edge : float, optional
-            Length of edges where the mesh is coarsest, about: a third of ``extension`` by default.
+            Approximate length of edges where the mesh is coarsest, by default a third of
+            ``extension``.
         boundary : array_like, shape (k, 2), optional
             Corners of the region, a polygon, one after another. By default the convex hull of the
             points.
@@ -163,11 +164,11 @@ class Mesh(ByContent):
 
         Notes
         -----
-        Inside all triangles are equilateral, with vertices on a triangular lattice.
-        Beyond the region each ring takes a part of the lattice with edges twice as long. Delaunay
-        triangles between two of these rings have a circumscribed circle with a radius of at most
-        2/√3 of the shorter edge, so that no angle is below 25 degrees. The boundary of the mesh is
-        a hexagon of lattice lines.
+        Inside all triangles are equilateral, with vertices on a triangular lattice. Beyond the
+        region each ring has vertices of a lattice with edges twice as long. Delaunay triangles
+        between two of these rings have a circumscribed circle with a radius of at most 2/√3 of the
+        shorter edge, so that no angle is below 25 degrees. The boundary of the mesh is a hexagon of
+        lattice lines.
 
         References
         ----------

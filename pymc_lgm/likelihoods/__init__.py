@@ -7,8 +7,9 @@ distribution of PyMC. They differ from others in three ways:
 - **Three accurate derivatives in f.** The log density and its first, second and third derivative
   are finite for abs(f) up to 1000, and right to many digits also if the probability underflows.
 - **Impossible data are refused when the model is built**, with the place and the value.
-- **They opt the model in**: `pm.sample` then picks this package's default step method for f and
-  its hyper-parameters. With any other likelihood, write ``step=``.
+- **`pm.sample` chooses the default sampler of this package** if f is a `pymc.MvNormal`, or a
+  process of `pymc.gp.Latent` or `pymc_lgm.gp.SparseLatent`, or random features. In any other model,
+  write ``step=lgm.PseudoMarginal()``.
 
 =====================  ==========================  =================================================
 observations           likelihood                  model
@@ -22,9 +23,9 @@ one of C classes       `Softmax`                   p(y = c) = exp(f_c) / sum_k e
 one of C classes       `RobustMax`                 p(y = argmax f) = 1 - epsilon
 =====================  ==========================  =================================================
 
-How to choose: for yes or no, both hardly differ near f = 0. Choose `Logistic` if f shall be the
-log-odds, or if some data are mislabeled; `Probit` if y tells whether a measurement is above a
-threshold. If counts vary more than a Poisson variable around exp(f), add a white-noise kernel to f.
+How to choose: for yes or no, choose `Logistic` if f is to be the log-odds, or if some data are
+mislabeled; `Probit` if y tells whether a measurement is above a threshold. They hardly differ near
+f = 0. If counts vary more than a Poisson variable around exp(f), add a white-noise kernel to f.
 For classes, `Softmax` is smooth; `RobustMax` has sharp boundaries, is robust against wrong labels,
 and is meant for sparse processes. `CopulaVolatility` has mean zero: subtract the mean from returns
 first.

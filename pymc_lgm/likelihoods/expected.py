@@ -75,7 +75,7 @@ def Expected(
 
     .. math::
 
-       E\{\log p(y_i \mid f_i)\}, \qquad f_i \sim N(\mu_i, \gamma_i),
+       E\{\log p(y_i \mid f_i)\}, \qquad f_i \sim N(\mu_i, \gamma_i) .
 
     This has a closed form for a normal y with mean or log standard deviation a + b f, and for a
     Poisson y with log rate a + b f, if the graph of `dist` shows it. Otherwise it is computed by a
@@ -92,7 +92,7 @@ def Expected(
     f : Projected
         The result of ``gp.prior`` of a `pymc_lgm.gp.SparseLatent`.
     *params : tensor_like
-        All variables of the model that `dist` reads, such as a scale.
+        All variables of the model that `dist` uses, such as a scale.
     **kwargs
         ``observed``, ``dims``, ``shape`` and others, as for every distribution.
 

@@ -56,7 +56,7 @@ class ApproximateMarginal(Marginal):
         As in `PseudoMarginal`. The chain does not depend on the importance estimates; `reweight`
         does.
     **kwargs
-        ``model``, ``rng``, ``initial_point``, ``compile_kwargs``: see `LatentGaussianStep`.
+        ``model``, ``theta``, ``rng``, ``initial_point`` and others: see `LatentGaussianStep`.
 
     See Also
     --------

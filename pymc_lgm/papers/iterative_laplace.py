@@ -432,19 +432,19 @@ def laplace_by_pcg(
     Returns
     -------
     IterativeEvidence
-        As `laplace`, with one method more: ``at`` gives the standard error from the probes, and
+        As `laplace`, with one more method: ``at`` computes the standard error from the probes, and
         predictions. A product takes O(n²) operations, and the memory is O(n^1.5).
 
     Raises
     ------
     ValueError
         If variables that depend on f are not observed, if a hyper-parameter is discrete, if the
-        likelihood cannot be differentiated in f, or if a density reads several elements of f.
+        likelihood cannot be differentiated in f, or if a density depends on several elements of f.
 
     See Also
     --------
-    laplace : The same by factorizations. It has negative curvature, too, which is 0 here: then
-        this evidence is the smaller one.
+    laplace : The same by factorizations. It uses negative curvature of the likelihood, which is
+        set to 0 here: this evidence is then smaller.
 
     References
     ----------

@@ -24,7 +24,7 @@ class KnorrHeldRue(PseudoMarginal):
     vars, approximation, move, latent_move, importance, target_accept, scale
         As in `PseudoMarginal`.
     **kwargs
-        ``model``, ``rng``, ``initial_point``, ``compile_kwargs``: see `LatentGaussianStep`.
+        ``model``, ``theta``, ``rng``, ``initial_point`` and others: see `LatentGaussianStep`.
 
     References
     ----------

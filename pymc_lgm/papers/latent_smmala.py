@@ -149,7 +149,7 @@ class LatentSMMALA(LatentStep):
     repeats : int
         Moves per draw.
     **kwargs
-        ``model``, ``rng``, ``initial_point``, ``compile_kwargs``: see `LatentGaussianStep`.
+        ``model``, ``theta``, ``rng``, ``initial_point`` and others: see `LatentGaussianStep`.
 
     References
     ----------

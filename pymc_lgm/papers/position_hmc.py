@@ -328,7 +328,7 @@ class PositionHMC(LatentStep):
     repeats : int
         Trajectories per draw.
     **kwargs
-        ``model``, ``rng``, ``initial_point``, ``compile_kwargs``: see `LatentGaussianStep`.
+        ``model``, ``theta``, ``rng``, ``initial_point`` and others: see `LatentGaussianStep`.
 
     Raises
     ------

@@ -19,7 +19,7 @@ class ASIS(Sweep):
     --------
     PseudoMarginal : The default: most effective draws per operation.
     SurrogateSlice : Another choice of what is fixed while theta moves.
-    Sweep : Any list of such choices.
+    Sweep : All options; any list of such choices.
 
     References
     ----------

@@ -30,7 +30,7 @@ class AuxiliaryGradient(LatentStep):
     repeats : int
         Moves per draw. After tuning they share the factorizations.
     **kwargs
-        ``model``, ``rng``, ``initial_point``, ``compile_kwargs``: see `LatentGaussianStep`.
+        ``model``, ``theta``, ``rng``, ``initial_point`` and others: see `LatentGaussianStep`.
 
     See Also
     --------

@@ -89,10 +89,10 @@ class LatentGaussianStep(BlockedStep):
     compile_kwargs : dict, optional
         Passed to PyTensor, as in `pymc.sample`.
     blocked : bool
-        If ``False``, PyMC makes one step per variable. f and theta need one step for all of them.
+        If ``False``, PyMC makes one step per variable, but f and theta need one step together.
     theta : sequence of variables or names, optional
-        Hyper-parameters that could be latent, as an onset with a ``pm.Normal`` prior. They are not
-        integrated out. All other hyper-parameters are found as always.
+        Hyper-parameters that could be latent, such as an onset with a ``pm.Normal`` prior. They are
+        not integrated out. All other hyper-parameters are found as always.
     """
 
     name = "lgm"

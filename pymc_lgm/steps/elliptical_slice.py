@@ -24,7 +24,7 @@ class EllipticalSlice(LatentStep):
     repeats : int
         Moves per draw.
     **kwargs
-        ``model``, ``rng``, ``initial_point``, ``compile_kwargs``: see `LatentGaussianStep`.
+        ``model``, ``theta``, ``rng``, ``initial_point`` and others: see `LatentGaussianStep`.
 
     See Also
     --------

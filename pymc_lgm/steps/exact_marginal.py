@@ -29,7 +29,7 @@ class ExactMarginal(ObservedNormalStep):
     move : {"emulator", "nuts", "metropolis", "slice"}, optional
         By default "emulator"; "nuts" if there are more than twelve hyper-parameters.
     target_accept, scale
-        Options of the random walk, as in `ASIS`. With NUTS, ``target_accept`` is the acceptance of
+        Options of the random walk, as in `Sweep`. With NUTS, ``target_accept`` is the acceptance of
         its leapfrog steps.
     **kwargs
         ``model``, ``rng``, ``initial_point``, ``compile_kwargs``: see `LatentGaussianStep`.

@@ -42,7 +42,7 @@ class LatentHMC(LatentStep):
     repeats : int
         Trajectories per draw.
     **kwargs
-        ``model``, ``rng``, ``initial_point``, ``compile_kwargs``: see `LatentGaussianStep`.
+        ``model``, ``theta``, ``rng``, ``initial_point`` and others: see `LatentGaussianStep`.
 
     See Also
     --------

@@ -45,11 +45,12 @@ class Importance:
         ρ in [0, 1], the correlation of the random numbers of successive estimates. Near 1 their
         errors cancel in the acceptance ratio, so few draws are enough. The default is 1 for
         ``move="slice"``; 0 if tuning finds that estimates of ``n_importance`` draws have little
-        noise, for a process with inducing variables and if effects of single observations are
-        integrated out; and 0.99 otherwise.
+        noise, or if q is close to the posterior (see ``latent_move`` of `PseudoMarginal`); and 0.99
+        otherwise.
     antithetic : bool, optional
-        Draw in pairs f̂ ± δ if the number of draws is even. This is the default except for a
-        series: its transported draws have the same error on both sides.
+        Draw in pairs f̂ ± δ if the number of draws is even. This is the default except for normal
+        observations, and for a sparse precision: its transported draws have the same error on both
+        sides.
     defensive : float
         Share of draws from the prior. It bounds the weights if q has lighter tails than the
         posterior.
@@ -57,7 +58,7 @@ class Importance:
         Give draws of q the skewed marginals of expectation propagation, as far as the prior's
         smoothness allows for each f_i. If an observation truncates its f_i, estimates are ten times
         less noisy. This needs predicted sites, of expectation propagation or of the lower bound. It
-        costs one O(n³) operation for each theta of tuning, and two if sites are re-optimized
+        costs one O(n³) operation for each theta of tuning, and two if sites are optimized
         afterwards. The draws of a series are transported jointly for O(n) each; two to four of them
         are as good as 64. By default draws are corrected if they can be. If ``True`` and they
         cannot, an error says why.

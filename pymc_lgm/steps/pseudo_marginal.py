@@ -28,10 +28,10 @@ tuning decides."""
 class PseudoMarginal(Marginal):
     """Integrate f out by importance sampling while theta moves; leaves p(theta, f | y) invariant.
 
-    Draws from a Gaussian approximation q(f | theta), a function of theta alone, give an unbiased
-    estimate of p(y | theta) and a draw of f, so theta and f move together. ``pm.sample()`` runs
-    this sampler on a model with a likelihood of this package. See
-    `pymc_lgm.targets.pseudo_marginal`.
+    Draws from a Gaussian approximation q(f | theta) give an unbiased estimate of p(y | theta) and a
+    draw of f, so theta and f move together. ``pm.sample()`` runs this sampler on a model with a
+    likelihood of this package and a `pymc.MvNormal` or a process of `pymc.gp.Latent`. In any other
+    model write ``pm.sample(step=lgm.PseudoMarginal())``.
 
     Parameters
     ----------
@@ -42,57 +42,65 @@ class PseudoMarginal(Marginal):
         closer to the posterior. "variational" maximizes the evidence lower bound and does not need
         a log-concave likelihood. The default is "ep"; "variational" if the likelihood is not known
         to be log-concave, for example with Student errors or a `pymc.Potential`, or if an
-        observation reads several elements of f; "laplace" if the likelihood cannot be split over
-        the elements of f.
+        observation depends on several elements of f; "laplace" if the likelihood is not a sum over
+        the elements of f, and if the observations are normal given f, because q is then the
+        posterior.
     move : {"emulator", "nuts", "metropolis", "delayed-metropolis", "slice"}, optional
         How theta moves. "emulator": long jumps proposed by an emulator of the evidence. "nuts":
         trajectories of NUTS on q's evidence; an estimate accepts or rejects their end.
         "metropolis": an adaptive random walk. "delayed-metropolis": the same with delayed
         acceptance, which computes the estimate only if the approximate evidence accepts. "slice":
         component-wise slice sampling with fixed random numbers of the estimate (Murray and Graham
-        2016). By default "emulator" for up to 12 hyper-parameters and "nuts" for more, if theta has
+        2016). By default "emulator" for up to 12 hyper-parameters, and "nuts" for more if theta has
         a gradient. While the emulator is fitted, NUTS also moves theta; for up to 3
-        hyper-parameters a random walk does, followed by jumps as wide as the prior. If less than
-        0.7 of the jumps are accepted from the middle of tuning on, a draw makes up to four moves,
-        and NUTS makes a share of them: a quarter of the shortfall in acceptance. If less than 0.1
-        are accepted, NUTS makes all moves.
+        hyper-parameters a random walk does. If less than 0.7 of the jumps are accepted from the
+        middle of tuning on, a draw makes up to four moves, and NUTS makes a share of them: a
+        quarter of the difference to 0.7. If less than 0.1 are accepted, NUTS makes all moves.
     n_importance : int, optional
-        N, the draws of f per estimate. By default 8, or the power of two up to 64 at which tuning
-        finds that the log ratio of two estimates has a variance of at most 0.05. For inducing
-        variables the search begins at 2. For a sparse precision it begins at 2, too, because each
-        draw takes a factorization. If this takes longer than 2 ms, a variance of 0.25 is enough.
+        N, the draws of f per estimate. By default the smallest power of two from 8 to 64 with which
+        the log ratio of two estimates has a variance of at most 0.05; tuning finds it. The search
+        begins at 2 for inducing variables, for normal observations and for a sparse precision, with
+        which each draw takes a factorization; and at 4 if effects of single observations are
+        integrated out. If a factorization takes longer than 2 ms, a variance of 0.25 is enough.
     latent_move : str, optional
         An additional move of f given theta. "posterior" is HMC with the covariance of q, which
         costs no factorization. If estimates have so little noise that each proposal uses
         independent draws (see `Importance`), this move runs only in the draws that ``interweave``
-        takes, one in twenty. Otherwise a move of `Sweep`, such as "hmc", or ``None``. The default,
-        "auto", is "posterior", and ``None`` for a process with inducing variables and if effects of
-        single observations are integrated out.
+        takes, one in twenty. Other values are ``None`` and the moves of `Sweep`, such as "hmc". The
+        default, "auto", is "posterior", and ``None`` if q is close to the posterior: with inducing
+        variables or random features, with normal observations, and if effects of single
+        observations are integrated out.
     importance : Importance, optional
         How the importance draws are made.
     sites : {"predicted", "optimized"}, optional
-        "predicted" computes the sites of q after tuning by a linear model in theta, fitted to the
-        sites of tuning; it costs one O(n³) operation. "optimized" searches for q at each theta,
-        starting at that prediction: 2 to 4 operations for Laplace, 2 to 8 for EP, 4 to 12 for the
-        lower bound. By default "predicted"; "optimized" for "variational" with a likelihood that is
-        not log-concave, because its sites appear and vanish with theta.
+        The sites are the Gaussian factors of q that replace the likelihood. "predicted" computes
+        them after tuning by a linear model in theta, fitted to the sites of tuning; it costs one
+        O(n³) operation. "optimized" searches for q at each theta, starting at that prediction: 2 to
+        4 operations for Laplace, 2 to 8 for EP, 4 to 12 for the lower bound. By default
+        "predicted"; "optimized" for "variational" with a likelihood that is not log-concave,
+        because its sites appear and vanish with theta.
     interweave : bool, optional
         Move theta by a whitened random walk, which needs no estimate, in one draw in five, or in
         one in twenty if estimates have little noise. If less than 0.1 of the proposals were
         accepted in tuning, because no Gaussian is near the posterior of f, each draw gets an
-        additional walk for two more O(n³) operations. By default ``True``; ``False`` for a process
-        with inducing variables and if effects of single observations are integrated out, where the
-        walk is not worth its time.
+        additional walk for two more O(n³) operations. By default ``True``, and ``False`` if
+        ``latent_move`` is ``None`` by default.
     target_accept, scale
-        Options of the random walk on theta, as in `ASIS`. If NUTS replaces the walk, as in the
-        default if theta has a gradient, ``target_accept`` is the acceptance of leapfrog steps, by
-        default 0.7. If no walk runs, ``scale`` is refused.
+        Options of the random walk on theta, as in `Sweep`. If theta has a gradient,
+        ``target_accept`` is also the acceptance of NUTS, by default 0.7. If no walk runs, ``scale``
+        is refused.
     **kwargs
-        ``model``, ``rng``, ``initial_point``, ``compile_kwargs``: see `LatentGaussianStep`.
+        ``model``, ``theta``, ``rng``, ``initial_point`` and others: see `LatentGaussianStep`.
+
+    Raises
+    ------
+    ValueError
+        If the likelihood has no gradient in f, if an observation depends on more than 12 elements
+        of f, or if an option cannot be met for the model. The message says what to write instead.
 
     See Also
     --------
-    ExactMarginal : If the observations are normal: nothing is estimated.
+    ExactMarginal : If f is integrated out by `pymc.gp.Marginal`.
     ASIS : If no Gaussian is near the posterior of f.
     Importance : How the importance draws are made.
     steps.Plan : The choices for a model, with a reason for each: print ``step.plan``.
@@ -101,13 +109,13 @@ class PseudoMarginal(Marginal):
     Notes
     -----
     A proposal costs two O(n³) operations, the factors of K and B; each step of NUTS costs two more.
-    In tuning, and later outside of the extrapolation radius, q is re-optimized for 3 to 8
-    operations. Tuning stops early if no other step moves anything and four jumps in five are
-    accepted after 320 draws (or 640, 1280, ...): an eighth of tuning is still used, and the chain
-    does not move in the rest. ``sample_stats``: ``theta_acceptance``, ``theta_scale``,
-    ``log_evidence``, ``log_evidence_sd``, ``pareto_k``, ``n_importance``, ``mode_iterations``, the
-    statistics of the latent move, ``cubic_ops``, ``numerical_rejections``; with NUTS also
-    ``theta_steps``, with a slice ``theta_evaluations``.
+    In tuning, and later at thetas far from those of tuning, q is optimized for 3 to 8 operations.
+    Tuning stops early if no other step moves anything and four jumps in five are accepted after 320
+    draws (or 640, 1280, ...): an eighth of tuning is still used, and the chain does not move in the
+    rest. ``sample_stats``: ``theta_acceptance``, ``theta_scale``, ``log_evidence``,
+    ``log_evidence_sd``, ``pareto_k``, ``n_importance``, ``mode_iterations``, the statistics of the
+    latent move, ``cubic_ops``, ``numerical_rejections``; with NUTS also ``theta_steps``, with a
+    slice ``theta_evaluations``.
 
     References
     ----------

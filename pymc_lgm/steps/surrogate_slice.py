@@ -15,8 +15,8 @@ class SurrogateSlice(Sweep):
     """Move f, then theta given surrogate data, by slices; leaves p(theta, f | y) invariant.
 
     Surrogate data slice sampling draws noisy observations g of f, with a variance that matches the
-    information in each observation of y. Theta then moves with g and the whitened residual of f
-    given g held fixed. An evaluation costs two O(n³) operations; each hyper-parameter takes 2 to 4
+    information in each observation of y. Theta then moves while whitened g, and whitened f given g,
+    are fixed. An evaluation costs two O(n³) operations; each hyper-parameter takes 2 to 4
     evaluations. See `pymc_lgm.targets.surrogate`.
 
     Parameters
@@ -31,7 +31,7 @@ class SurrogateSlice(Sweep):
     latent_move, latent_repeats, theta_repeats, amplitude, target_accept, scale
         As in `Sweep`. The paper uses ``latent_move="slice", latent_repeats=10``.
     **kwargs
-        ``model``, ``rng``, ``initial_point``, ``compile_kwargs``: see `LatentGaussianStep`.
+        ``model``, ``theta``, ``rng``, ``initial_point`` and others: see `LatentGaussianStep`.
 
     See Also
     --------

@@ -32,23 +32,22 @@ __all__ = ["Sweep"]
 class Sweep(LatentGaussianStep):
     """Move f, then theta in one or several parameterizations; leaves p(theta, f | y) invariant.
 
-    A sweep makes three choices: how f moves given theta, what is held fixed while theta moves, and
-    how theta moves. The samplers of the papers are combinations of these choices, and a named
-    sampler fixes some of them.
+    A sweep makes three choices: how f moves given theta, what is fixed while theta moves, and how
+    theta moves. A named sampler, such as `ASIS`, makes some of them.
 
     Parameters
     ----------
     vars : sequence of variables, optional
         f and the hyper-parameters to move; by default all continuous variables.
     parameterization : str or sequence of str
-        The variable held fixed while theta moves; several are used one after another. "sufficient"
-        is f. "whitened" is ν = L⁻¹(f − m). "surrogate-site" and "surrogate-taylor" are noisy data g
-        and the whitened residual of f given g. "posterior-site" and "posterior-taylor" are f
-        whitened by a Gaussian posterior.
+        The variable that is fixed while theta moves; several are used one after another.
+        "sufficient" is f. "whitened", the default, is ν = L⁻¹(f − m). "surrogate-site" and
+        "surrogate-taylor" are noisy observations g of f, whitened, and f given g, whitened.
+        "posterior-site" and "posterior-taylor" are f whitened by a Gaussian posterior.
     move : {"metropolis", "slice", "hmc"}, optional
         How theta moves: an adaptive random walk, component-wise slice sampling, or Hamiltonian
         Monte Carlo, which needs "sufficient" or "whitened". By default "metropolis", and "slice" if
-        an observation reads several latent variables.
+        an observation depends on several elements of f.
     latent_move : str, optional
         How f moves given theta. "hmc" is `LatentHMC` with M⁻¹ = K, "hmc-curvature" with M⁻¹ = (K⁻¹
         + W)⁻¹, "slice" `EllipticalSlice`, "mgrad" `AuxiliaryGradient`. By default "hmc", and
@@ -73,7 +72,7 @@ class Sweep(LatentGaussianStep):
     scale : float, optional
         Initial scale of the random walk, width of a slice, or step size.
     **kwargs
-        ``model``, ``rng``, ``initial_point``, ``compile_kwargs``: see `LatentGaussianStep`.
+        ``model``, ``theta``, ``rng``, ``initial_point`` and others: see `LatentGaussianStep`.
 
     See Also
     --------
@@ -81,6 +80,12 @@ class Sweep(LatentGaussianStep):
     SurrogateSlice : Another named sweep.
     papers : Moves of the literature, whose names may be given, too.
     testing.joint_test : Whether a sampler leaves the posterior invariant.
+
+    Raises
+    ------
+    ValueError
+        If the likelihood lacks a derivative that a move needs, if theta cannot move in a
+        parameterization, or if ``amplitude`` is given and no hyper-parameter is an amplitude.
 
     Notes
     -----
