@@ -178,7 +178,6 @@ class HomogeneousHMC(LatentHMC):
     """
 
     name = "homogeneous_hmc"
-    needs = "curvature in f"
 
     def __init__(self, vars: Any = None, **options: Any):
         super().__init__(vars, metric="curvature", **options)

@@ -167,7 +167,6 @@ class LatentSMMALA(LatentStep):
     """
 
     name = "latent_smmala"
-    needs, cubic_ops = "curvature in f", 1
 
     def __init__(
         self,

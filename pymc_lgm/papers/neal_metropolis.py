@@ -135,7 +135,6 @@ class NealMetropolis(LatentStep):
     """
 
     name = "neal_metropolis"
-    needs = "nothing"
 
     def __init__(
         self,

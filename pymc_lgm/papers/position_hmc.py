@@ -357,7 +357,6 @@ class PositionHMC(LatentStep):
     """
 
     name = "position_hmc"
-    needs, cubic_ops = "a log-concave likelihood", "10-30 per step"
 
     def __init__(
         self,

@@ -401,8 +401,6 @@ class ULISSE(ObservedNormalStep):
     """
 
     name = "ulisse"
-    moves, needs = "theta", "observations that are multivariate normal"
-    cubic_ops = "0"
 
     def __init__(
         self,

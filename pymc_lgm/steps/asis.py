@@ -41,5 +41,3 @@ class ASIS(Sweep):
 
     name = "asis"
     own_parameterizations = ("sufficient", "whitened")
-    needs = 'gradient in f; nothing with `latent_move="slice"`'
-    cubic_ops = 2

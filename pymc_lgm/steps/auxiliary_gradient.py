@@ -53,7 +53,6 @@ class AuxiliaryGradient(LatentStep):
     """
 
     name = "auxiliary_gradient"
-    needs = "gradient in f"
 
     def __init__(
         self,

@@ -47,7 +47,6 @@ class EllipticalSlice(LatentStep):
     """
 
     name = "elliptical_slice"
-    needs = "nothing"
 
     def __init__(self, vars: Any = None, *, repeats: int = 1, **kwargs: Unpack[StepOptions]):
         self.move = moves.latent.EllipticalSlice(repeats=positive("repeats", repeats))

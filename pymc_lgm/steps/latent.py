@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, override
+from typing import override
 
 from pymc_lgm import samplers
 from pymc_lgm.model.diagnose import refuse_large_sets, refuse_no_curvature
@@ -19,8 +19,6 @@ class LatentStep(LatentGaussianStep):
     """One move of f given theta. A subclass sets ``self.move`` before calling this constructor."""
 
     moves_theta = False
-    moves = "f"
-    cubic_ops: ClassVar[int | str] = 0
     move: LatentMove
 
     def _sweep(self) -> Sequence[samplers.Element]:

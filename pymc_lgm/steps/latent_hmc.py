@@ -69,7 +69,6 @@ class LatentHMC(LatentStep):
     """
 
     name = "latent_hmc"
-    needs = 'gradient in f; curvature with `metric="curvature"`'
 
     def __init__(
         self,

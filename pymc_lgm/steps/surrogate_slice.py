@@ -56,7 +56,6 @@ class SurrogateSlice(Sweep):
     """
 
     name = "surrogate_slice"
-    needs, cubic_ops = "curvature in f", "4-8 per hyper-parameter"
 
     def __init__(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Unpack, override
+from typing import Any, Unpack, override
 
 import pymc as pm
 
@@ -109,8 +109,6 @@ class Sweep(LatentGaussianStep):
     """
 
     name = "sweep"
-    moves, needs = "f and theta", "depends on its choices"
-    cubic_ops: ClassVar[int | str] = "1 or more"
     own_parameterizations: tuple[str, ...] | None = None
     """Parameterizations of a sweep that has a name; ``None`` if the user chooses them."""
 
