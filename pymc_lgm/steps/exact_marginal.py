@@ -68,8 +68,6 @@ class ExactMarginal(ObservedNormalStep):
     """
 
     name = "exact_marginal"
-    moves, needs = "theta", "observations that are multivariate normal"
-    cubic_ops = "1-40"
 
     def __init__(
         self,
@@ -86,4 +84,4 @@ class ExactMarginal(ObservedNormalStep):
     def _sweep(self) -> Sequence[samplers.Element]:
         self.plan = plan(Facts.of(self.lgm), self.options)
         move = theta_move(self.plan, self.options)
-        return [samplers.ExactMarginal(move, self.plan.has_slope, self.plan.is_alone)]
+        return [samplers.ExactMarginal(move, self.plan.has_slope, self.plan.facts.is_alone)]
