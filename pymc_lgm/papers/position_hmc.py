@@ -23,7 +23,7 @@ from pymc_lgm.linalg import Array
 from pymc_lgm.moves.latent.stepping import Force, Info, Integrator, Trajectories, accept
 from pymc_lgm.state import AtTheta, State
 from pymc_lgm.steps.latent import LatentStep
-from pymc_lgm.steps.options import StepOptions, between, positive
+from pymc_lgm.steps.options import StepOptions
 
 __all__ = ["Place", "PositionHMC", "PositionMove", "fixed_point", "place", "position_hmc", "step"]
 
@@ -369,14 +369,7 @@ class PositionHMC(LatentStep):
         repeats: int = 1,
         **kwargs: Unpack[StepOptions],
     ):
-        between("step_size", step_size)
-        between("path_length", path_length)
-        between("target_accept", target_accept, 1.0)
-        self.move = PositionMove(
-            repeats=positive("repeats", repeats),
-            path_length=path_length,
-            max_steps=positive("max_steps", max_steps),
-            step_size=step_size,
-            target_accept=target_accept,
+        move = PositionMove(
+            repeats, step_size, target_accept, path_length=path_length, max_steps=max_steps
         )
-        super().__init__(vars, **kwargs)
+        super().__init__(vars, move, **kwargs)
