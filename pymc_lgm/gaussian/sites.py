@@ -265,10 +265,9 @@ def is_finite(W: Precision) -> bool:
 
 def gathered(sets: NDArray[np.intp], x: Array) -> Array:
     """Elements of a vector or rows of columns by set, (G, s) or (G, s, N), padded with 0."""
-    columns = np.ascontiguousarray(x).reshape(len(x), -1)
-    rows = np.zeros((*sets.shape, columns.shape[1]))
-    _gather(np.ascontiguousarray(sets), columns, rows)
-    return rows.reshape(*sets.shape, *x.shape[1:])
+    rows: Array = x[sets]
+    rows[sets < 0] = 0.0
+    return rows
 
 
 def scattered(sets: NDArray[np.intp], by_set: Array, n: int) -> Array:
@@ -277,15 +276,6 @@ def scattered(sets: NDArray[np.intp], by_set: Array, n: int) -> Array:
     columns = np.empty((n, rows.shape[2]))
     _scatter(np.ascontiguousarray(sets), rows, columns)
     return columns.reshape(n, *by_set.shape[2:])
-
-
-@numba.njit(cache=True)
-def _gather(sets: NDArray[np.intp], columns: Array, rows: Array) -> None:
-    for g in range(sets.shape[0]):
-        for i in range(sets.shape[1]):
-            if sets[g, i] >= 0:
-                for c in range(columns.shape[1]):
-                    rows[g, i, c] = columns[sets[g, i], c]
 
 
 @numba.njit(cache=True)
