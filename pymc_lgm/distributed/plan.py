@@ -1,4 +1,4 @@
-"""The plan of a study, from which a process can run any of its chains.
+"""The plan of a study, from which a process can run any of its chains, and finished chains.
 
 Its steps are those of `pymc.sample` before the first draw, in the same order and with the same
 seeds.
@@ -10,7 +10,7 @@ import pickle
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
 
@@ -32,7 +32,18 @@ from pymc.step_methods.arraystep import PopulationArrayStepShared
 from pymc.step_methods.compound import flatten_steps
 from pymc.util import RandomGeneratorState, drop_warning_stat, random_generator_from_state
 
-__all__ = ["Chain", "Plan", "Ready"]
+__all__ = ["Chain", "Plan", "Ready", "gathered"]
+
+APART: dict[str, Any] = {
+    "data_vars": "minimal",
+    "coords": "minimal",
+    "compat": "override",
+    "join": "exact",
+    "combine_attrs": "override",
+}
+"""Options of `xarray.concat`: variables with the dimension are joined, the others are equal."""
+
+TIME = "sampling_time"
 
 StepFactory = Callable[[], Any] | None
 """Makes a step method, or a list of them, inside the model context; None if PyMC chooses."""
@@ -72,6 +83,41 @@ class Chain:
     groups: dict[str, xr.Dataset]
     state: bytes
     worker: str = ""
+
+    @property
+    def seconds(self) -> float:
+        """The sampling time in seconds of the study when the chain ended."""
+        return float(self.groups["posterior"].attrs[TIME])
+
+    def timed(self, elapsed: float) -> Chain:
+        """The same with another sampling time."""
+        groups = {
+            name: group.assign_attrs({TIME: elapsed}) if TIME in group.attrs else group
+            for name, group in self.groups.items()
+        }
+        return replace(self, groups=groups)
+
+    def after(self, first: Chain) -> Chain:
+        """The chain that this one continues, with its draws."""
+        groups = dict(first.groups)
+        for name, group in self.groups.items():
+            if "draw" in group.dims and not name.startswith("warmup_"):
+                begin = first.groups[name].sizes["draw"]
+                later = group.assign_coords(draw=group["draw"] + begin)
+                groups[name] = xr.concat([first.groups[name], later], "draw", **APART)
+        return replace(self, groups=groups)
+
+
+def gathered(chains: Sequence[Chain]) -> xr.DataTree:
+    """Put chains side by side, as `pymc.sample` does."""
+    groups = {}
+    for name, group in chains[0].groups.items():
+        if "chain" in group.dims:
+            group = xr.concat([chain.groups[name] for chain in chains], "chain", **APART)
+            if TIME in group.attrs:
+                group.attrs[TIME] = max(chain.seconds for chain in chains)
+        groups[name] = group
+    return xr.DataTree.from_dict(groups)
 
 
 class Ready:
