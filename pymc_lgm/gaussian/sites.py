@@ -77,7 +77,8 @@ class SiteBlocks:
         Row k of ``products``, (s, n), is M v_k, where v_k is 1 at the k-th element of every set and
         0 elsewhere.
         """
-        values = _symmetrized(np.ascontiguousarray(sets), np.ascontiguousarray(products))
+        M = products[:, sets]  # (s, G, s)
+        values = 0.5 * np.add(M.transpose(1, 2, 0), M.transpose(1, 0, 2), order="C")
         return cls(sets, values).like(values)
 
     def times(self, x: Array) -> Array:
@@ -161,9 +162,7 @@ class SiteBlocks:
 
     def diagonal(self, blocks: Array) -> Array:
         """The diagonal of an n × n array from its blocks on the sets, shape (n,)."""
-        out = np.empty(self.n)
-        _scatter_diagonals(np.ascontiguousarray(self.sets), np.ascontiguousarray(blocks), out)
-        return out
+        return scattered(self.sets, np.einsum("gii->gi", blocks), self.n)
 
     @cached_property
     def filling(self) -> NDArray[np.bool_]:
@@ -288,20 +287,6 @@ def _scatter(sets: NDArray[np.intp], rows: Array, columns: Array) -> None:
 
 
 @numba.njit(cache=True)
-def _symmetrized(sets: NDArray[np.intp], products: Array) -> Array:
-    """½ (M_g + M_gᵀ) for each set, padded with 0: see `SiteBlocks.of_products`."""
-    G, s = sets.shape
-    values = np.zeros((G, s, s))
-    for g in range(G):
-        for i in range(s):
-            for j in range(s):
-                one, two = sets[g, i], sets[g, j]
-                if one >= 0 and two >= 0:
-                    values[g, i, j] = 0.5 * (products[j, one] + products[i, two])
-    return values
-
-
-@numba.njit(cache=True)
 def _times(sets: NDArray[np.intp], blocks: Array, columns: Array, out: Array) -> None:
     (G, s), N = sets.shape, columns.shape[1]
     for g in range(G):
@@ -313,14 +298,6 @@ def _times(sets: NDArray[np.intp], blocks: Array, columns: Array, out: Array) ->
                         if sets[g, j] >= 0:
                             total += blocks[g, i, j] * columns[sets[g, j], c]
                     out[sets[g, i], c] = total
-
-
-@numba.njit(cache=True)
-def _scatter_diagonals(sets: NDArray[np.intp], blocks: Array, out: Array) -> None:
-    for g in range(sets.shape[0]):
-        for i in range(sets.shape[1]):
-            if sets[g, i] >= 0:
-                out[sets[g, i]] = blocks[g, i, i]
 
 
 @numba.njit(cache=True)
