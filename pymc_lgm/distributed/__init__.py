@@ -20,10 +20,9 @@ import xarray as xr
 from pymc.stats.convergence import log_warnings, run_convergence_checks
 from pymc.util import get_random_generator, get_state_from_generator
 
-from pymc_lgm.distributed.cluster import cluster_for, finished
-from pymc_lgm.distributed.keep import StoredChains, as_json, rng_state
+from pymc_lgm.distributed.cluster import cluster_for, finished, refuse_options
+from pymc_lgm.distributed.keep import StoredChains, as_json, compare, rng_state, settings_of
 from pymc_lgm.distributed.plan import Chain, Plan, gathered
-from pymc_lgm.distributed.refusals import compare, refuse_options, refuse_unfinished, settings_of
 from pymc_lgm.drawn import model_of
 from pymc_lgm.model.fingerprint import described, fingerprint
 
@@ -204,7 +203,7 @@ def _begin(
     asked |= {"step": described(plan.step), "options": described(plan.options)}
     if before is not None:  # only the number of draws may differ
         compare(asked | {"draws": found["draws"]}, found, f"resume={str(before.path)!r}")
-        refuse_unfinished(before, chains)
+        before.refuse_unfinished(chains)
         asked["draws"] = plan.draws + found["draws"]
     if kept is not None and kept.settings is not None:
         compare(asked, kept.settings, f"keep={str(kept.path)!r}")

@@ -52,11 +52,6 @@ class MaternRV(FieldRV):
         self.shape = (mesh.n,)
         super().__init__(signature=signature, **kwargs)
 
-    @classmethod
-    def of(cls, mesh: Mesh) -> MaternRV:
-        """Make the op."""
-        return cls(mesh, f"(),()->({mesh.n})")
-
     @override
     def drawn(self, xi: Array, *params: Any) -> Array:
         """One sparse factorization; NaN if the precision has no factor."""
@@ -220,7 +215,8 @@ class Matern(Continuous):
         cls, range: Any, sigma: Any, *, mesh: Mesh, size: Any = None, rng: Any = None
     ) -> Variable:
         """Build a random variable."""
-        return MaternRV.of(mesh).variable(range, sigma, size=size, rng=rng)
+        op = MaternRV(mesh, f"(),()->({mesh.n})")
+        return op.variable(range, sigma, size=size, rng=rng)
 
     @classmethod
     def dist(
