@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -69,6 +70,11 @@ def condition_jointly(W: SiteBlocks, prior: BlocksPrior) -> CovariancePosterior 
     return joined_by(W, prior) if across is None else JoinedPosterior(prior, W, parts, across)
 
 
+def _of_dense(verb: str) -> Any:
+    """A method that needs the root of the whole B."""
+    return property(attrgetter(f"_dense.{verb}"))
+
+
 class JoinedPosterior(CovariancePosterior):
     """The posterior for W_g = D_g^½ (I − v_g v_gᵀ) D_g^½, each g with one f_i of every part.
 
@@ -117,21 +123,9 @@ class JoinedPosterior(CovariancePosterior):
             raise ValueError("K + W⁻¹ cannot be factorized: raise the jitter of the covariance.")
         return dense
 
-    def multiply(self, xi: Array) -> Array:
-        """A ξ."""
-        return self._dense.multiply(xi)
-
-    def solve(self, d: Array) -> Array:
-        """A⁻¹ d."""
-        return self._dense.solve(d)
-
-    def log_density_of_data(self, r: Array) -> float:
-        """log N(r; 0, B)."""
-        return self._dense.log_density_of_data(r)
-
-    def weighted_residual(self, r: Array) -> Array:
-        """B⁻¹ r."""
-        return self._dense.weighted_residual(r)
+    multiply, solve = _of_dense("multiply"), _of_dense("solve")
+    log_density_of_data = _of_dense("log_density_of_data")
+    weighted_residual = _of_dense("weighted_residual")
 
     @property
     def variances(self) -> Array:

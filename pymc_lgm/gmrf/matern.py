@@ -87,7 +87,7 @@ class LogDeterminant(Op):
 
     @override
     def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Variable]:
-        """The second output; its own derivative is not there."""
+        """The derivative is the second output, which has none itself."""
         if not isinstance(cotangents[1].type, DisconnectedType):
             return [grad_not_implemented(self, 0, inputs[0], "A second derivative by κ.")]
         return [cotangents[0] * outputs[1]]
@@ -152,7 +152,7 @@ class Matern(Continuous):
     sigma : scalar
         σ > 0, far from the edge of the mesh.
     nu : float
-        Smoothness ν. Only 1 is there, with which paths are once differentiable, nearly.
+        Smoothness ν. Only 1 is available, with which paths are almost once differentiable.
     **kwargs
         ``dims``, ``initval``, as for any distribution.
 
@@ -176,7 +176,7 @@ class Matern(Continuous):
     variance of 4π σ²/κ² by the area of the mesh, beyond σ².
 
     A density costs one factorization of κ² C + G, about N^1.5 operations, and its gradient as much
-    again. So NUTS runs, but it needs long for N coordinates that depend on each other as these do.
+    again. So NUTS runs, but slowly, because the N coordinates depend strongly on each other.
     Samplers of this package integrate x out, by one factorization of Q and of the posterior
     precision per value of theta.
 
