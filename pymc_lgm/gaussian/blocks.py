@@ -72,7 +72,7 @@ def condition_jointly(W: SiteBlocks, prior: BlocksPrior) -> CovariancePosterior 
 
 def _of_dense(verb: str) -> Any:
     """A method that needs the root of the whole B."""
-    return property(attrgetter(f"_dense.{verb}"))
+    return property(attrgetter(f"_dense.{verb}"), doc=getattr(DensePosterior, verb).__doc__)
 
 
 class JoinedPosterior(CovariancePosterior):

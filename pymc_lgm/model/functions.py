@@ -35,7 +35,8 @@ __all__ = ["ModelFunctions"]
 
 def _of_graphs(name: str) -> Any:
     """An attribute that is one of the model's graphs, too."""
-    return property(attrgetter(f"graphs.{name}"))
+    known = getattr(Graphs, name).__doc__ or f"See `Graphs.{name}`."
+    return property(attrgetter(f"graphs.{name}"), doc=known)
 
 
 class ModelFunctions:
