@@ -23,7 +23,7 @@ from pymc.pytensorf import compile as pymc_compile
 from pymc_lgm.drawn import Evaluator
 from pymc_lgm.gp import SparseLatent
 from pymc_lgm.likelihoods import RobustMax, Softmax, is_latent_gaussian_likelihood
-from pymc_lgm.likelihoods.base import LatentGaussianLikelihood
+from pymc_lgm.likelihoods.base import unwrapped
 from pymc_lgm.likelihoods.registry import expectation_of
 from pymc_lgm.linalg import Array
 from pymc_lgm.response import response
@@ -127,9 +127,7 @@ def _likelihoods(
         rv = expectation_of(observed)
         if rv is None and not is_latent_gaussian_likelihood(observed):
             continue
-        rv = observed if rv is None else rv
-        while not isinstance(rv.owner.op, LatentGaussianLikelihood):
-            rv = rv.owner.inputs[0]  # PyMC wraps partly observed and rescaled data
+        rv = unwrapped(observed if rv is None else rv)
         op: Any = rv.owner.op
         f, *arguments = op.dist_params(rv.owner)
         known = response.dispatch(type(op)) is not response.dispatch(object)

@@ -33,9 +33,8 @@ from scipy.special import erfcx
 import pymc_lgm as lgm
 
 from pymc_lgm.compile.graphs.functions import ONCE, called_once, compiled, with_address
-from pymc_lgm.compile.graphs.matrices import multiplied
 from pymc_lgm.compile.graphs.products import Product, times
-from pymc_lgm.compile.graphs.rewrites import Elementary
+from pymc_lgm.compile.graphs.rewrites import Elementary, _multiplied
 from pymc_lgm.compile.graphs.smooth import SmoothFunction, bounded_exp, log_expit
 from pymc_lgm.compile.loops import blas, elementary
 from pymc_lgm.compile.loops.callbacks import LogDensity, call
@@ -94,7 +93,7 @@ def test_products_and_sums_and_fills_are_those_of_numpy():
     ops = [node.op for node in function.maker.fgraph.apply_nodes]
     assert sum(type(op) is Product for op in ops) == 2
     single = pt.dot(x.astype("float32"), y.T.astype("float32"))
-    assert multiplied(function.maker.fgraph, single.owner) is None
+    assert _multiplied(function.maker.fgraph, single.owner) is None
     rng = np.random.default_rng(3)
     a, b = rng.standard_normal((3, 4)), rng.standard_normal((2, 4))
     a[1] = np.abs(a[1])

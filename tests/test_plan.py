@@ -225,7 +225,7 @@ def test_no_option_is_overwritten():
 def test_shares_add_up(name, options):
     made = plan(FACTS[name], Options(**options))
     of_theta = [each for each in made.moves if each.move.startswith("theta")]
-    if not made.p:
+    if not made.facts.p:
         assert not of_theta
         return
     walk = [each for each in of_theta if "whitened" in each.move]

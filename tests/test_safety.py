@@ -140,7 +140,7 @@ def test_nothing_else_is_written(tmp_path):
 
 LOADERS = {"pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve", "yaml"}
 BARE, METHODS = {"eval", "exec", "compile"}, {"loads", "read_pickle", "system", "urlopen"}
-OWN = {"distributed/__init__.py", "distributed/plan.py", "distributed/worker.py"}
+OWN = {"distributed/__init__.py", "distributed/plan.py"}
 """These read the state of a chain in a folder that the user names, and what the call has sent."""
 
 

@@ -198,9 +198,9 @@ def beside(what, climbs=None):
 def test_theta_does_not_climb_given_effects_of_zero(what):
     """Their scale has no mode there: it fell to 4e-28, and NUTS moved nothing after that."""
     step, log_s = beside(what)
-    assert step.plan.climbs == (what == "indicators")
-    assert step.element.climbs == step.plan.climbs
-    assert step.plan.warmup_move != "survey" or step.plan.climbs
+    assert step.plan.facts.climbs == (what == "indicators")
+    assert step.element.climbs == step.plan.facts.climbs
+    assert step.plan.warmup_move != "survey" or step.plan.facts.climbs
     assert log_s > -5.0
 
 

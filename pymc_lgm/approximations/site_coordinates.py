@@ -42,10 +42,6 @@ FLAT = 1e-3
 class SiteCoordinates(Protocol):
     """A bijection of sites to vectors."""
 
-    @property
-    def size(self) -> int:
-        """Length of a vector."""
-
     def of(self, sites: Sites, margins: Margins | None) -> Array:
         """The vector that represents sites, and the margins if there is a copula."""
 
@@ -62,11 +58,6 @@ class OneByOne:
 
     n: int
     copula: bool = False
-
-    @property
-    def size(self) -> int:
-        """Two or four numbers per f_i."""
-        return (4 if self.copula else 2) * self.n
 
     def of(self, sites: Sites, margins: Margins | None) -> Array:
         """See `SiteCoordinates`."""
@@ -99,12 +90,6 @@ class InSets:
     """
 
     index: NDArray[np.intp]
-
-    @property
-    def size(self) -> int:
-        """Two numbers per f_i, and one per pair in a set."""
-        G, s = self.index.shape
-        return G * (2 * s + s * (s - 1) // 2)
 
     def of(self, sites: Sites, margins: Margins | None) -> Array:
         """See `SiteCoordinates`."""
@@ -147,11 +132,6 @@ class InClasses:
 
     index: NDArray[np.intp]
 
-    @property
-    def size(self) -> int:
-        """Three numbers per f_i."""
-        return 3 * self.index.size
-
     def of(self, sites: Sites, margins: Margins | None) -> Array:
         """See `SiteCoordinates`."""
         D, v, gap = sites.precision.minus_rank_one
@@ -183,14 +163,6 @@ class Themselves:
 
     n: int
     index: NDArray[np.intp] | None = None
-
-    @property
-    def size(self) -> int:
-        """One number per f_i, and one per f_i or per pair in a set."""
-        if self.index is None:
-            return 2 * self.n
-        G, s = self.index.shape
-        return self.n + G * s * (s + 1) // 2
 
     def of(self, sites: Sites, margins: Margins | None) -> Array:
         """See `SiteCoordinates`."""

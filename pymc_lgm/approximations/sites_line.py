@@ -154,9 +154,9 @@ class SitesTuning(NamedTuple):
 
     @classmethod
     def start(cls, coordinates: SiteCoordinates, p: int) -> SitesTuning:
-        """Start without data."""
-        products, high = np.zeros((coordinates.size, 1 + p)), np.full(coordinates.size, np.inf)
-        return cls(coordinates, np.zeros((1 + p, 1 + p)), products, high, -high)
+        """Start without data, whatever m is."""
+        nothing, high = np.zeros((1, 1 + p)), np.full(1, np.inf)
+        return cls(coordinates, np.zeros((1 + p, 1 + p)), nothing, high, -high)
 
     @property
     def thetas(self) -> int:

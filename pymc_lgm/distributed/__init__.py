@@ -20,11 +20,9 @@ import xarray as xr
 from pymc.stats.convergence import log_warnings, run_convergence_checks
 from pymc.util import get_random_generator, get_state_from_generator
 
-from pymc_lgm.distributed.cluster import cluster_for, finished
-from pymc_lgm.distributed.joining import gathered, joined, seconds, timed
-from pymc_lgm.distributed.keep import StoredChains, as_json, rng_state
-from pymc_lgm.distributed.plan import Chain, Plan
-from pymc_lgm.distributed.refusals import compare, refuse_options, refuse_unfinished, settings_of
+from pymc_lgm.distributed.cluster import cluster_for, finished, refuse_options
+from pymc_lgm.distributed.keep import StoredChains, as_json, compare, rng_state, settings_of
+from pymc_lgm.distributed.plan import Chain, Plan, gathered
 from pymc_lgm.drawn import model_of
 from pymc_lgm.model.fingerprint import described, fingerprint
 
@@ -168,7 +166,7 @@ def sample(
     done = {i: kept.load(i) for i in kept.numbers()} if kept is not None else {}
     todo = [i for i in range(chains) if i not in done]
     earlier = {i: before.load(i) for i in todo} if before is not None else {}
-    elapsed = max(map(seconds, [*done.values(), *earlier.values()]), default=0.0)
+    elapsed = max((chain.seconds for chain in [*done.values(), *earlier.values()]), default=0.0)
     if todo:
         bar = bool(progressbar) and not quiet
         with (
@@ -205,7 +203,7 @@ def _begin(
     asked |= {"step": described(plan.step), "options": described(plan.options)}
     if before is not None:  # only the number of draws may differ
         compare(asked | {"draws": found["draws"]}, found, f"resume={str(before.path)!r}")
-        refuse_unfinished(before, chains)
+        before.refuse_unfinished(chains)
         asked["draws"] = plan.draws + found["draws"]
     if kept is not None and kept.settings is not None:
         compare(asked, kept.settings, f"keep={str(kept.path)!r}")
@@ -236,6 +234,6 @@ def _new_chains(
     busy: defaultdict[str, float] = defaultdict(float)
     with closing(finished(workers, cloudpickle.dumps(plan), states, length, bar)) as arriving:
         for i, chain in arriving:
-            whole = joined(earlier[i], chain) if earlier else chain
-            busy[chain.worker] += seconds(chain)
-            yield i, timed(whole, elapsed + busy[chain.worker])
+            whole = chain.after(earlier[i]) if earlier else chain
+            busy[chain.worker] += chain.seconds
+            yield i, whole.timed(elapsed + busy[chain.worker])

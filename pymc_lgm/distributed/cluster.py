@@ -1,4 +1,4 @@
-"""The chains of one call, a study, as tasks of a Dask cluster, and their progress."""
+"""The chains of one call, a study, as tasks of a Dask cluster: their options and their progress."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import logging
 import uuid
 import warnings
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from pymc.progress_bar import create_simple_progress
+from pymc.step_methods.compound import BlockedStep, CompoundStep
 
-from pymc_lgm.distributed.plan import Chain
-from pymc_lgm.distributed.worker import chain_of
+from pymc_lgm.distributed.plan import Chain, chain_of
 
-__all__ = ["OF_THIS_MACHINE", "cluster_for", "finished"]
+__all__ = ["OF_THIS_MACHINE", "cluster_for", "finished", "refuse_options"]
 
 
 OF_THIS_MACHINE: dict[str, Any] = {
@@ -28,6 +28,44 @@ OF_THIS_MACHINE: dict[str, Any] = {
     "silence_logs": logging.CRITICAL,
 }
 """Options of `distributed.LocalCluster`: one thread per process, all memory, no dashboard."""
+
+
+REFUSED = {
+    "mp_ctx": "Dask starts the processes",
+    "blas_cores": "each chain has one thread",
+    "callback": "the chains run in other processes",
+    "trace": "write keep='folder' to store the chains",
+    "return_inferencedata": "a DataTree is returned",
+    "keep_warning_stat": "the warnings of a draw remain in its process",
+    "nuts_sampler_kwargs": "write nuts={...}",
+    "progressbar_theme": "there is one bar",
+}
+"""Options of `pymc.sample` that have no meaning here, and why."""
+
+
+def refuse_options(
+    step: Any, draws: int, tune: int | None, chains: int | None, options: Mapping[str, Any]
+) -> None:
+    """Raise the errors that the workers would raise, before there are any workers."""
+    for name, why in REFUSED.items():
+        if name in options:
+            raise TypeError(f"lgm.distributed.sample() has no {name}=: {why}.")
+    if options.get("nuts_sampler", "pymc") != "pymc":
+        raise ValueError(
+            f"nuts_sampler={options['nuts_sampler']!r} runs all chains itself: write "
+            "pm.sample(nuts_sampler=...)."
+        )
+    if isinstance(step, BlockedStep | CompoundStep):
+        name = type(step).__name__
+        raise TypeError(
+            f"step is an instance of {name}, but each worker makes its own: write the "
+            f"class, or lambda: {name}(...)."
+        )
+    if step is not None and not callable(step):
+        raise TypeError(f"step is {step!r}: write a class, or lambda: [lgm.ASIS(...), ...].")
+    for name, value, least in (("draws", draws, 1), ("tune", tune, 0), ("chains", chains, 1)):
+        if value is not None and (value != int(value) or value < least):
+            raise ValueError(f"{name} must be a whole number, {least} or more: not {value!r}.")
 
 
 def _import_dask() -> Any:

@@ -24,7 +24,7 @@ from pymc.util import RandomGeneratorState
 
 from pymc_lgm.distributed.plan import Chain
 
-__all__ = ["StoredChains", "as_json", "rng_state"]
+__all__ = ["StoredChains", "as_json", "compare", "rng_state", "settings_of"]
 
 DTYPE = "dtype_in_memory"
 """Attribute of a stored variable: its type in memory, which netCDF may change."""
@@ -90,8 +90,48 @@ class StoredChains:
         groups = {path.stem: _as_it_was(path) for path in sorted(there.glob("*.nc"))}
         return Chain(groups, (there / "state.pickle").read_bytes())
 
+    def refuse_unfinished(self, chains: int) -> None:
+        """Raise an error if a chain has no state from which to continue."""
+        there = self.numbers()
+        if len(there) < chains:
+            raise ValueError(
+                f"resume={str(self.path)!r} holds {len(there)} of {chains} chains. Finish them "
+                "first by the same call with keep= as before."
+            )
+        if not all(self.load(i).state for i in range(chains)):
+            raise ValueError(
+                f"resume={str(self.path)!r} has no state from which its chains can continue: that "
+                "of a step method could not be pickled. Draw longer chains from the start."
+            )
+
     def _of(self, number: int) -> Path:
         return self.path / f"chain-{number}"
+
+
+def settings_of(kept: StoredChains | None, before: StoredChains | None) -> dict[str, Any]:
+    """Return the settings of the folder ``resume``, or of the folder ``keep``."""
+    if before is None:
+        return (kept.settings if kept is not None else None) or {}
+    settings = before.settings
+    if settings is None:
+        raise ValueError(
+            f"resume={str(before.path)!r} holds no chains: name a folder that keep= has filled."
+        )
+    return settings
+
+
+def compare(asked: Mapping[str, Any], found: Mapping[str, Any], folder: str) -> None:
+    """Raise an error if the chains of two studies would be mixed."""
+    asked = json.loads(json.dumps(asked))
+    for name in asked:
+        if asked[name] == found.get(name):
+            continue
+        short = name in ("draws", "tune", "chains")
+        change = f"{name} was {found.get(name)} and is {asked[name]}" if short else name
+        raise ValueError(
+            f"{folder} holds chains of other settings ({change}). Write the same again, or name "
+            "another folder."
+        )
 
 
 def _plain(group: xr.Dataset) -> xr.Dataset:

@@ -1,4 +1,4 @@
-"""The plan of a study, from which a process can run any of its chains.
+"""The plan of a study, its chains, and how a worker runs one of them.
 
 Its steps are those of `pymc.sample` before the first draw, in the same order and with the same
 seeds.
@@ -7,13 +7,16 @@ seeds.
 from __future__ import annotations
 
 import pickle
+import threading
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from time import perf_counter
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from time import monotonic, perf_counter
 from typing import Any
 
+import cloudpickle
 import numpy as np
 import pymc as pm
 import xarray as xr
@@ -31,8 +34,20 @@ from pymc.step_methods import NUTS, STEP_METHODS, CompoundStep
 from pymc.step_methods.arraystep import PopulationArrayStepShared
 from pymc.step_methods.compound import flatten_steps
 from pymc.util import RandomGeneratorState, drop_warning_stat, random_generator_from_state
+from threadpoolctl import threadpool_limits
 
-__all__ = ["Chain", "Plan", "Ready"]
+__all__ = ["Chain", "Plan", "Ready", "Stopped", "chain_of", "gathered"]
+
+APART: dict[str, Any] = {
+    "data_vars": "minimal",
+    "coords": "minimal",
+    "compat": "override",
+    "join": "exact",
+    "combine_attrs": "override",
+}
+"""Options of `xarray.concat`: variables with the dimension are joined, the others are equal."""
+
+TIME = "sampling_time"
 
 StepFactory = Callable[[], Any] | None
 """Makes a step method, or a list of them, inside the model context; None if PyMC chooses."""
@@ -72,6 +87,41 @@ class Chain:
     groups: dict[str, xr.Dataset]
     state: bytes
     worker: str = ""
+
+    @property
+    def seconds(self) -> float:
+        """The sampling time in seconds of the study when the chain ended."""
+        return float(self.groups["posterior"].attrs[TIME])
+
+    def timed(self, elapsed: float) -> Chain:
+        """The same with another sampling time."""
+        groups = {
+            name: group.assign_attrs({TIME: elapsed}) if TIME in group.attrs else group
+            for name, group in self.groups.items()
+        }
+        return replace(self, groups=groups)
+
+    def after(self, first: Chain) -> Chain:
+        """The chain that this one continues, with its draws."""
+        groups = dict(first.groups)
+        for name, group in self.groups.items():
+            if "draw" in group.dims and not name.startswith("warmup_"):
+                begin = first.groups[name].sizes["draw"]
+                later = group.assign_coords(draw=group["draw"] + begin)
+                groups[name] = xr.concat([first.groups[name], later], "draw", **APART)
+        return replace(self, groups=groups)
+
+
+def gathered(chains: Sequence[Chain]) -> xr.DataTree:
+    """Put chains side by side, as `pymc.sample` does."""
+    groups = {}
+    for name, group in chains[0].groups.items():
+        if "chain" in group.dims:
+            group = xr.concat([chain.groups[name] for chain in chains], "chain", **APART)
+            if TIME in group.attrs:
+                group.attrs[TIME] = max(chain.seconds for chain in chains)
+        groups[name] = group
+    return xr.DataTree.from_dict(groups)
 
 
 class Ready:
@@ -209,3 +259,58 @@ class Ready:
             name: group.assign_coords(chain=[number]) if "chain" in group.dims else group
             for name, group in groups.items()
         }
+
+
+# On a worker: one chain per task, and one at a time per process
+
+EVERY = 0.5
+"""Seconds between two reports of a chain's progress."""
+
+_AT_WORK = threading.Lock()
+"""Lock: PyTensor compiles in one thread, and a step method has the state of one chain."""
+
+
+class Stopped(Exception):
+    """The chain was canceled."""
+
+
+def chain_of(plan: bytes, number: int, resumed: bytes | None, topic: str) -> Chain:
+    """Run a chain of a pickled plan, with one thread for BLAS."""
+    with _AT_WORK, threadpool_limits(limits=1, user_api="blas"):
+        ready = _ready(plan)
+        voice = _Voice(topic, number)
+        with ready.plan.model:
+            return replace(ready.run(number, resumed, voice), worker=voice.worker.address)
+
+
+@lru_cache(maxsize=1)
+def _ready(plan: bytes) -> Ready:
+    """The plan with its model compiled, which the next chain of this process uses again."""
+    unpickled = cloudpickle.loads(plan)
+    with unpickled.model:
+        return Ready(unpickled)
+
+
+class _Voice:
+    """Reports the progress of a chain to the client, and checks whether it was canceled."""
+
+    def __init__(self, topic: str, number: int):
+        from distributed import get_worker
+
+        self.worker = get_worker()
+        self.topic = topic
+        self.number = number
+        self.task = self.worker.get_current_task()
+        self.said = -EVERY
+
+    def __call__(self, done: int, of: int) -> None:
+        """Send a report if `EVERY` seconds have passed since the last."""
+        now = monotonic()
+        if now - self.said < EVERY and done < of:
+            return
+        self.said = now
+        self.worker.log_event(self.topic, (self.number, done, of))
+        # A thread cannot be stopped from outside, so a canceled task ends itself.
+        task: Any = self.worker.state.tasks.get(self.task)
+        if task is None or task.state in ("cancelled", "resumed"):
+            raise Stopped(f"Chain {self.number} was canceled.")

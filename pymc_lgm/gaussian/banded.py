@@ -63,7 +63,7 @@ class BandedPosterior(PrecisionPosterior):
 
             ⟨½ (K − Σ) − ½ ẑ ẑᵀ − K v ẑᵀ, ∂Q⟩ + (a + v)ᵀ ∂m.
         """
-        z, width = self.prior.covariance_times(a), len(self.factor.L)
+        z, width = self.prior.covariance_times(a), len(self.factor.T)
         M = 0.5 * (
             self.prior.covariance_on_band - self.factor.inverse_on_band - bands.outer(z, z, width)
         )
@@ -165,7 +165,7 @@ class BandedPrior(StatePrior):
     @property
     def covariance_on_band(self) -> Array:
         """K on the band of Q."""
-        return self._whitener.covariance_on_band
+        return self._whitener.inverse_on_band
 
     def vjp(self, M: Array, v: Array) -> Array:
         """⟨M, ∂Q⟩ + vᵀ ∂m, with a symmetric M on the band."""

@@ -216,35 +216,38 @@ def product_on_band(T: Array, S: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class BandFactor:
-    """A = L Lᵀ in bands: see `Factor`. A method costs O(n b) per column."""
+    """A = T Tᵀ, with T lower triangular in bands: see `Factor`.
 
-    L: Array
+    A method costs O(n b) per column.
+    """
+
+    T: Array
 
     @cached_property
     def log_determinant(self) -> float:
         """log|A|."""
-        return 2.0 * float(np.log(self.L[0]).sum())
+        return 2.0 * float(np.log(self.T[0]).sum())
 
     def solve(self, x: Array) -> Array:
-        """L⁻¹ x."""
-        return solve(self.L, x)
+        """T⁻¹ x."""
+        return solve(self.T, x)
 
-    def solve_transposed(self, xi: Array) -> Array:
-        """L⁻ᵀ ξ."""
-        return solve_transposed(self.L, xi)
+    def solve_transposed(self, x: Array) -> Array:
+        """T⁻ᵀ x."""
+        return solve_transposed(self.T, x)
 
-    def multiply(self, xi: Array) -> Array:
-        """L ξ."""
-        return multiply(self.L, xi)
+    def multiply(self, x: Array) -> Array:
+        """T x."""
+        return multiply(self.T, x)
 
     def multiply_transposed(self, x: Array) -> Array:
-        """Lᵀ x."""
-        return multiply_transposed(self.L, x)
+        """Tᵀ x."""
+        return multiply_transposed(self.T, x)
 
     @cached_property
     def inverse_on_band(self) -> Array:
         """A⁻¹ on the band of A: O(n b²)."""
-        return inverse_on_band(self.L)
+        return inverse_on_band(self.T)
 
     @property
     def inverse_diagonal(self) -> Array:
@@ -253,14 +256,14 @@ class BandFactor:
         return result
 
 
-@dataclass(frozen=True, eq=False)
-class WhitenerFactor:
-    """The factor R = Tᵀ of Q = TᵀT, with T lower triangular in bands: see `Factor`.
+class WhitenerFactor(BandFactor):
+    """Q = TᵀT, with Tᵀ for the root. T and Tᵀ change places with those of a `BandFactor`.
 
     Q is the precision of a series T x = u + ε, ε ~ N(0, I), and m = T⁻¹ u its mean.
     """
 
-    T: Array
+    solve, solve_transposed = BandFactor.solve_transposed, BandFactor.solve
+    multiply, multiply_transposed = BandFactor.multiply_transposed, BandFactor.multiply
 
     @classmethod
     def of(cls, T: Array) -> WhitenerFactor | None:
@@ -281,40 +284,13 @@ class WhitenerFactor:
         return product_on_band(self.T, M) - outer(of_u, mean, len(self.T)), of_u
 
     @cached_property
-    def log_determinant(self) -> float:
-        """log|TᵀT|."""
-        return 2.0 * float(np.log(self.T[0]).sum())
-
-    def solve(self, x: Array) -> Array:
-        """T⁻ᵀ x."""
-        return solve_transposed(self.T, x)
-
-    def solve_transposed(self, xi: Array) -> Array:
-        """T⁻¹ ξ."""
-        return solve(self.T, xi)
-
-    def multiply(self, xi: Array) -> Array:
-        """Tᵀ ξ."""
-        return multiply_transposed(self.T, xi)
-
-    def multiply_transposed(self, x: Array) -> Array:
-        """T x."""
-        return multiply(self.T, x)
-
-    @cached_property
     def product(self) -> Array:
-        """TᵀT on the band of T."""
+        """Q on the band of T."""
         return gram(np.ascontiguousarray(self.T))
 
     @cached_property
-    def covariance_on_band(self) -> Array:
-        """(TᵀT)⁻¹ on the band of T."""
+    def inverse_on_band(self) -> Array:
+        """Q⁻¹ on the band of T."""
         reversed_K = inverse_on_band(flipped(self.T))
         # Entry (j + k, j) of the reversed matrix is (n − 1 − j, n − 1 − j − k) of K.
         return flipped(reversed_K)
-
-    @property
-    def inverse_diagonal(self) -> Array:
-        """The diagonal of (TᵀT)⁻¹."""
-        result: Array = self.covariance_on_band[0]
-        return result

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -168,35 +169,21 @@ class Prior(ABC):
         nu = self.solve(f - self.mean)
         return -0.5 * (float(nu @ nu) + self.log_determinant + self.rank * LOG_2PI)
 
-    # f as a function of values u: see `pymc_lgm.targets.sufficient`
+    # f as a function f(u; theta) of values u of known density: see `pymc_lgm.targets.sufficient`
 
     @property
     def has_values(self) -> bool:
-        """Whether f is such a function, and the density of u is known."""
+        """Whether f is such a function. Only then does it have the three methods."""
         return False
 
-    def values(self, f: Array) -> Array:
-        """u."""
-        raise NotImplementedError(f"{type(self).__name__} is not made of values.")
+    values: Callable[[Array], Array]  # f -> u
+    with_values: Callable[[Array], Array]  # u -> f(u; theta)
+    log_density_of_values: Callable[[Array], float]  # f -> the log density of u at theta
 
-    def with_values(self, u: Array) -> Array:
-        """f(u; theta)."""
-        raise NotImplementedError(f"{type(self).__name__} is not made of values.")
+    # Derivatives in theta, (p,), if ``model.has_theta_gradient``
 
-    def log_density_of_values(self, f: Array) -> float:
-        """The log density of u at theta."""
-        raise NotImplementedError(f"{type(self).__name__} is not made of values.")
-
-    # Derivatives in theta. A prior without them raises an error. Nothing calls these methods then,
-    # since ``model.has_theta_gradient`` is false.
-
-    def log_density_gradient(self, f: Array) -> Array:
-        """∂ log N(f; m, K)/∂theta, shape (p,)."""
-        raise NotImplementedError(f"{type(self).__name__} has no derivatives in theta.")
-
-    def whitened_gradient(self, nu: Array, g: Array) -> Array:
-        """∂(gᵀ f)/∂theta of f = m + L ν at fixed ν and g, shape (p,)."""
-        raise NotImplementedError(f"{type(self).__name__} has no derivatives in theta.")
+    log_density_gradient: Callable[[Array], Array]  # f -> ∂ log N(f; m, K)/∂theta
+    whitened_gradient: Callable[[Array, Array], Array]  # ν, g -> ∂(gᵀ(m + L ν))/∂theta
 
 
 CERTAIN = 1e12

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,7 +50,7 @@ def condition_jointly(W: SiteBlocks, prior: BlocksPrior) -> CovariancePosterior 
     D, v, gap = (x if x.ndim == 1 else np.take_along_axis(x, place, 1) for x in form)
     sets = np.take_along_axis(W.sets, place, 1)
     M = np.diag(gap)
-    for c, (index, part) in enumerate(zip(prior.index, prior.priors, strict=True)):
+    for c, (index, part) in enumerate(zip(prior.index, prior.parts, strict=True)):
         local = np.empty(prior.n, dtype=np.intp)
         local[index] = np.arange(index.size)
         local, root = local[sets[:, c]], np.sqrt(D[:, c])
@@ -67,6 +68,11 @@ def condition_jointly(W: SiteBlocks, prior: BlocksPrior) -> CovariancePosterior 
         parts.append(Part(part, sets[:, c], local, in_order, root, v[:, c], factor, inverse))
     across = factorize(M)
     return joined_by(W, prior) if across is None else JoinedPosterior(prior, W, parts, across)
+
+
+def _of_dense(verb: str) -> Any:
+    """A method that needs the root of the whole B."""
+    return property(attrgetter(f"_dense.{verb}"), doc=getattr(DensePosterior, verb).__doc__)
 
 
 class JoinedPosterior(CovariancePosterior):
@@ -117,21 +123,9 @@ class JoinedPosterior(CovariancePosterior):
             raise ValueError("K + W⁻¹ cannot be factorized: raise the jitter of the covariance.")
         return dense
 
-    def multiply(self, xi: Array) -> Array:
-        """A ξ."""
-        return self._dense.multiply(xi)
-
-    def solve(self, d: Array) -> Array:
-        """A⁻¹ d."""
-        return self._dense.solve(d)
-
-    def log_density_of_data(self, r: Array) -> float:
-        """log N(r; 0, B)."""
-        return self._dense.log_density_of_data(r)
-
-    def weighted_residual(self, r: Array) -> Array:
-        """B⁻¹ r."""
-        return self._dense.weighted_residual(r)
+    multiply, solve = _of_dense("multiply"), _of_dense("solve")
+    log_density_of_data = _of_dense("log_density_of_data")
+    weighted_residual = _of_dense("weighted_residual")
 
     @property
     def variances(self) -> Array:
@@ -216,21 +210,9 @@ Index = NDArray[np.intp]
 class Scattered:
     """Split vectors and columns of f into parts, and join parts again."""
 
-    def __init__(self, index: Sequence[Index]):
-        self.index = index
+    def __init__(self, index: Sequence[Index], parts: Sequence[Any]):
+        self.index, self.parts = index, parts
         self.n = sum(part.size for part in index)
-
-    def each(self, verbs: Sequence[Callable[[Any], Array]], x: Array) -> Array:
-        """Apply a method of each part to its rows of x."""
-        out = np.empty_like(x)
-        for index, verb in zip(self.index, verbs, strict=True):
-            out[index] = verb(x[index])
-        return out
-
-    def total(self, verbs: Sequence[Callable[..., Any]], *x: Array) -> Any:
-        """Apply a method of each part to its elements of vectors, and add the results."""
-        pairs = zip(self.index, verbs, strict=True)
-        return np.sum([verb(*(each[index] for each in x)) for index, verb in pairs], axis=0)
 
     def joined(self, pieces: Sequence[Array]) -> Array:
         """Put the rows of the parts in the order of f."""
@@ -240,93 +222,83 @@ class Scattered:
         return out
 
 
+def _each(verb: str) -> Any:
+    """A method that calls a method of each part with its rows of x."""
+
+    def method(self: Scattered, x: Array) -> Array:
+        out = np.empty_like(x)
+        for index, part in zip(self.index, self.parts, strict=True):
+            out[index] = getattr(part, verb)(x[index])
+        return out
+
+    return method
+
+
+def _total(verb: str) -> Any:
+    """A method that calls a method of each part with its elements of vectors, and adds up."""
+
+    def method(self: Scattered, *x: Array) -> Any:
+        pairs = zip(self.index, self.parts, strict=True)
+        each = [getattr(part, verb)(*(v[index] for v in x)) for index, part in pairs]
+        return np.sum(each, axis=0)
+
+    return method
+
+
 class BlocksPosterior(Scattered, CovariancePosterior):
     """A prior conditioned on a diagonal W ≥ 0, part by part: B has a block for each part."""
 
     prior: BlocksPrior
 
     def __init__(self, prior: BlocksPrior, W: Array, posteriors: Sequence[DensePosterior]):
-        Scattered.__init__(self, prior.index)
+        Scattered.__init__(self, prior.index, posteriors)
         CovariancePosterior.__init__(self, prior, W)
-        self._parts = posteriors
+
+    alpha, multiply, solve = _each("alpha"), _each("multiply"), _each("solve")
+    conditional_mean, weighted_residual = _each("conditional_mean"), _each("weighted_residual")
+    quad_form, log_density_of_data = _total("quad_form"), _total("log_density_of_data")
+    evidence_gradient = _total("evidence_gradient")
 
     @property
     def log_determinant(self) -> float:
         """log|B|."""
-        return float(np.sum([part.log_determinant for part in self._parts]))
-
-    def alpha(self, b: Array) -> Array:
-        """(I + W K)⁻¹ b."""
-        return self.each([part.alpha for part in self._parts], b)
-
-    def quad_form(self, x: Array) -> float:
-        """xᵀ Σ x."""
-        return float(self.total([part.quad_form for part in self._parts], x))
+        return float(np.sum([part.log_determinant for part in self.parts]))
 
     @property
     def one_minus_leverage(self) -> Array:
         """1 − W_i Σ_ii."""
-        return self.joined([part.one_minus_leverage for part in self._parts])
+        return self.joined([part.one_minus_leverage for part in self.parts])
 
     @property
     def variances(self) -> Array:
         """Σ_ii."""
-        return self.joined([part.variances for part in self._parts])
+        return self.joined([part.variances for part in self.parts])
 
     # Draws
 
     def deviations(self, xi: Array) -> Array:
         """Draws of N(0, Σ)."""
-        pairs = zip(self.index, self._parts, strict=True)
+        pairs = zip(self.index, self.parts, strict=True)
         return self.joined([part.deviations(xi[:, i]) for i, part in pairs])
 
     def whitened_deviations(self, xi: Array) -> tuple[Array, Array]:
         """The same draws, and L⁻¹ times them."""
-        pairs = zip(self.index, self._parts, strict=True)
+        pairs = zip(self.index, self.parts, strict=True)
         both = [part.whitened_deviations(xi[:, i]) for i, part in pairs]
         return self.joined([one for one, _ in both]), self.joined([white for _, white in both])
 
     def coordinates(self, rng: np.random.Generator, deviation: Array) -> Array:
         """Draw ξ given a deviation."""
         out = np.empty((2, self.n))
-        for index, part in zip(self.index, self._parts, strict=True):
+        for index, part in zip(self.index, self.parts, strict=True):
             out[:, index] = part.coordinates(rng, deviation[index])
         return out
 
-    def multiply(self, xi: Array) -> Array:
-        """A ξ."""
-        return self.each([part.multiply for part in self._parts], xi)
-
-    def solve(self, d: Array) -> Array:
-        """A⁻¹ d."""
-        return self.each([part.solve for part in self._parts], d)
-
-    # The sites as noisy data
-
-    def conditional_mean(self, r: Array) -> Array:
-        """K W^½ B⁻¹ r."""
-        return self.each([part.conditional_mean for part in self._parts], r)
-
-    def log_density_of_data(self, r: Array) -> float:
-        """log N(r; 0, B)."""
-        return float(self.total([part.log_density_of_data for part in self._parts], r))
-
-    def weighted_residual(self, r: Array) -> Array:
-        """B⁻¹ r."""
-        return self.each([part.weighted_residual for part in self._parts], r)
-
-    # Derivatives in theta
-
     def differentiable(self) -> BlocksPosterior:
         """The same, with each part prepared for its gradient."""
-        for part in self._parts:
+        for part in self.parts:
             part.differentiable()
         return self
-
-    def evidence_gradient(self, a: Array, v: Array | None = None) -> Array:
-        """The sum of the gradients of the parts."""
-        gradients = [part.evidence_gradient for part in self._parts]
-        return self.total(gradients, a) if v is None else self.total(gradients, a, v)
 
 
 # The prior
@@ -337,17 +309,23 @@ class BlocksPrior(Scattered, ArrayPrior):
 
     Attributes
     ----------
-    priors : sequence of DensePrior
+    parts : sequence of DensePrior
     alike : sequence of int
         For each part, the first part with the same covariance: itself or one before it. Parts with
         the same covariance share its factor.
     """
 
     def __init__(self, index: Sequence[Index], priors: Sequence[DensePrior], alike: Sequence[int]):
-        Scattered.__init__(self, index)
+        Scattered.__init__(self, index, priors)
         mean = self.joined([prior.mean for prior in priors])
         ArrayPrior.__init__(self, mean, priors[0].theta)
-        self.priors, self.alike = priors, alike
+        self.alike = alike
+
+    multiply, multiply_transposed = _each("multiply"), _each("multiply_transposed")
+    solve, inverse_times = _each("solve"), _each("inverse_times")
+    covariance_times = _each("covariance_times")
+    log_density_gradient = _total("log_density_gradient")
+    whitened_gradient = _total("whitened_gradient")
 
     @classmethod
     def at(
@@ -368,7 +346,7 @@ class BlocksPrior(Scattered, ArrayPrior):
 
     def moved(self, theta: Array) -> BlocksPrior | None:
         """The prior at another theta; parts that do not depend on the change keep their factors."""
-        models, make = zip(*((prior.model, prior.moved) for prior in self.priors), strict=True)
+        models, make = zip(*((prior.model, prior.moved) for prior in self.parts), strict=True)
         return self._of(self.index, models, self.alike, make, theta)
 
     @classmethod
@@ -391,29 +369,29 @@ class BlocksPrior(Scattered, ArrayPrior):
     def has_covariance_of(self, other: Prior) -> bool:
         """Whether every part shares its covariance with that of the other prior."""
         return isinstance(other, BlocksPrior) and all(
-            a.has_covariance_of(b) for a, b in zip(self.priors, other.priors, strict=True)
+            a.has_covariance_of(b) for a, b in zip(self.parts, other.parts, strict=True)
         )
 
     @property
     def variances(self) -> Array:
         """K_ii."""
-        return self.joined([prior.variances for prior in self.priors])
+        return self.joined([prior.variances for prior in self.parts])
 
     @property
     def precisions(self) -> Array:
         """(K⁻¹)_ii."""
-        return self.joined([prior.precisions for prior in self.priors])
+        return self.joined([prior.precisions for prior in self.parts])
 
     @property
     def is_proper(self) -> bool:
         """Whether every part is proper."""
-        return all(prior.is_proper for prior in self.priors)
+        return all(prior.is_proper for prior in self.parts)
 
     def condition(self, W: Precision) -> CovariancePosterior | None:
         """Condition each part separately, unless blocks of W join them."""
         if isinstance(W, SiteBlocks):
             return condition_jointly(W, self)
-        found = [p.condition(W[i]) for i, p in zip(self.index, self.priors, strict=True)]
+        found = [p.condition(W[i]) for i, p in zip(self.index, self.parts, strict=True)]
         posteriors = [posterior for posterior in found if posterior is not None]
         if len(posteriors) < len(found):
             return None
@@ -422,54 +400,22 @@ class BlocksPrior(Scattered, ArrayPrior):
     def dense(self) -> Array:
         """K, a new array."""
         K = np.zeros((self.n, self.n))
-        for i, prior in zip(self.index, self.priors, strict=True):
+        for i, prior in zip(self.index, self.parts, strict=True):
             K[np.ix_(i, i)] = prior.dense()
         return K
 
     def vjp(self, M: Array, v: Array) -> Array:
         """⟨M, ∂K⟩ + vᵀ ∂m, from the blocks of M of each part, summed over parts with the same K."""
         total, of_K = np.zeros(self.theta.size), dict[int, Array]()
-        for i, prior, first in zip(self.index, self.priors, self.alike, strict=True):
+        for i, prior, first in zip(self.index, self.parts, self.alike, strict=True):
             block = M[np.ix_(i, i)]
             of_K[first] = of_K[first] + block if first in of_K else block
             total += prior.model.mean_vjp(self.theta, v[i])
         for first, block in of_K.items():
-            total += self.priors[first].model.cov_vjp(self.theta, block)
+            total += self.parts[first].model.cov_vjp(self.theta, block)
         return total
-
-    def multiply(self, xi: Array) -> Array:
-        """L ξ."""
-        return self.each([prior.multiply for prior in self.priors], xi)
-
-    def multiply_transposed(self, g: Array) -> Array:
-        """Lᵀ g."""
-        return self.each([prior.multiply_transposed for prior in self.priors], g)
-
-    def solve(self, z: Array) -> Array:
-        """L⁻¹ z."""
-        return self.each([prior.solve for prior in self.priors], z)
-
-    def inverse_times(self, z: Array) -> Array:
-        """K⁻¹ z."""
-        return self.each([prior.inverse_times for prior in self.priors], z)
-
-    def covariance_times(self, x: Array) -> Array:
-        """K x."""
-        return self.each([prior.covariance_times for prior in self.priors], x)
 
     @property
     def log_determinant(self) -> float:
         """log|K|."""
-        return float(np.sum([prior.log_determinant for prior in self.priors]))
-
-    # Derivatives in theta: sums over the parts
-
-    def log_density_gradient(self, f: Array) -> Array:
-        """∂ log N(f; m, K)/∂theta."""
-        gradient: Array = self.total([prior.log_density_gradient for prior in self.priors], f)
-        return gradient
-
-    def whitened_gradient(self, nu: Array, g: Array) -> Array:
-        """∂(gᵀ f)/∂theta at fixed ν and g."""
-        gradient: Array = self.total([prior.whitened_gradient for prior in self.priors], nu, g)
-        return gradient
+        return float(np.sum([prior.log_determinant for prior in self.parts]))

@@ -77,7 +77,8 @@ class SiteBlocks:
         Row k of ``products``, (s, n), is M v_k, where v_k is 1 at the k-th element of every set and
         0 elsewhere.
         """
-        values = _symmetrized(np.ascontiguousarray(sets), np.ascontiguousarray(products))
+        M = products[:, sets]  # (s, G, s)
+        values = 0.5 * np.add(M.transpose(1, 2, 0), M.transpose(1, 0, 2), order="C")
         return cls(sets, values).like(values)
 
     def times(self, x: Array) -> Array:
@@ -161,9 +162,7 @@ class SiteBlocks:
 
     def diagonal(self, blocks: Array) -> Array:
         """The diagonal of an n × n array from its blocks on the sets, shape (n,)."""
-        out = np.empty(self.n)
-        _scatter_diagonals(np.ascontiguousarray(self.sets), np.ascontiguousarray(blocks), out)
-        return out
+        return scattered(self.sets, np.einsum("gii->gi", blocks), self.n)
 
     @cached_property
     def filling(self) -> NDArray[np.bool_]:
@@ -265,10 +264,9 @@ def is_finite(W: Precision) -> bool:
 
 def gathered(sets: NDArray[np.intp], x: Array) -> Array:
     """Elements of a vector or rows of columns by set, (G, s) or (G, s, N), padded with 0."""
-    columns = np.ascontiguousarray(x).reshape(len(x), -1)
-    rows = np.zeros((*sets.shape, columns.shape[1]))
-    _gather(np.ascontiguousarray(sets), columns, rows)
-    return rows.reshape(*sets.shape, *x.shape[1:])
+    rows: Array = x[sets]
+    rows[sets < 0] = 0.0
+    return rows
 
 
 def scattered(sets: NDArray[np.intp], by_set: Array, n: int) -> Array:
@@ -280,35 +278,12 @@ def scattered(sets: NDArray[np.intp], by_set: Array, n: int) -> Array:
 
 
 @numba.njit(cache=True)
-def _gather(sets: NDArray[np.intp], columns: Array, rows: Array) -> None:
-    for g in range(sets.shape[0]):
-        for i in range(sets.shape[1]):
-            if sets[g, i] >= 0:
-                for c in range(columns.shape[1]):
-                    rows[g, i, c] = columns[sets[g, i], c]
-
-
-@numba.njit(cache=True)
 def _scatter(sets: NDArray[np.intp], rows: Array, columns: Array) -> None:
     for g in range(sets.shape[0]):
         for i in range(sets.shape[1]):
             if sets[g, i] >= 0:
                 for c in range(columns.shape[1]):
                     columns[sets[g, i], c] = rows[g, i, c]
-
-
-@numba.njit(cache=True)
-def _symmetrized(sets: NDArray[np.intp], products: Array) -> Array:
-    """½ (M_g + M_gᵀ) for each set, padded with 0: see `SiteBlocks.of_products`."""
-    G, s = sets.shape
-    values = np.zeros((G, s, s))
-    for g in range(G):
-        for i in range(s):
-            for j in range(s):
-                one, two = sets[g, i], sets[g, j]
-                if one >= 0 and two >= 0:
-                    values[g, i, j] = 0.5 * (products[j, one] + products[i, two])
-    return values
 
 
 @numba.njit(cache=True)
@@ -323,14 +298,6 @@ def _times(sets: NDArray[np.intp], blocks: Array, columns: Array, out: Array) ->
                         if sets[g, j] >= 0:
                             total += blocks[g, i, j] * columns[sets[g, j], c]
                     out[sets[g, i], c] = total
-
-
-@numba.njit(cache=True)
-def _scatter_diagonals(sets: NDArray[np.intp], blocks: Array, out: Array) -> None:
-    for g in range(sets.shape[0]):
-        for i in range(sets.shape[1]):
-            if sets[g, i] >= 0:
-                out[sets[g, i]] = blocks[g, i, i]
 
 
 @numba.njit(cache=True)

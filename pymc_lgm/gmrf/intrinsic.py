@@ -67,11 +67,6 @@ class IntrinsicRV(FieldRV):
         super().__init__(signature=signature, **kwargs)
         self.shape = tuple(int(length) for length in self.output_sig)
 
-    @classmethod
-    def of(cls, structure: Structure, shape: Sequence[int]) -> IntrinsicRV:
-        """Make the op of a vector, or of an array whose elements are in C order."""
-        return cls(structure, f"()->({','.join(map(str, shape))})")
-
     @override
     def drawn(self, xi: Array, *params: Any) -> Array:
         """One solve with the structure's sparse factor."""
@@ -227,7 +222,8 @@ class Intrinsic(Continuous):
         rng: Any = None,
     ) -> Variable:
         """Build a random variable of shape ``core``, with n elements in C order."""
-        return IntrinsicRV.of(structure, core).variable(sigma, size=size, rng=rng)
+        op = IntrinsicRV(structure, f"()->({','.join(map(str, core))})")
+        return op.variable(sigma, size=size, rng=rng)
 
     @classmethod
     def dist(

@@ -52,11 +52,6 @@ class MaternRV(FieldRV):
         self.shape = (mesh.n,)
         super().__init__(signature=signature, **kwargs)
 
-    @classmethod
-    def of(cls, mesh: Mesh) -> MaternRV:
-        """Make the op."""
-        return cls(mesh, f"(),()->({mesh.n})")
-
     @override
     def drawn(self, xi: Array, *params: Any) -> Array:
         """One sparse factorization; NaN if the precision has no factor."""
@@ -92,7 +87,7 @@ class LogDeterminant(Op):
 
     @override
     def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Variable]:
-        """The second output; its own derivative is not there."""
+        """The derivative is the second output, which has none itself."""
         if not isinstance(cotangents[1].type, DisconnectedType):
             return [grad_not_implemented(self, 0, inputs[0], "A second derivative by κ.")]
         return [cotangents[0] * outputs[1]]
@@ -220,7 +215,8 @@ class Matern(Continuous):
         cls, range: Any, sigma: Any, *, mesh: Mesh, size: Any = None, rng: Any = None
     ) -> Variable:
         """Build a random variable."""
-        return MaternRV.of(mesh).variable(range, sigma, size=size, rng=rng)
+        op = MaternRV(mesh, f"(),()->({mesh.n})")
+        return op.variable(range, sigma, size=size, rng=rng)
 
     @classmethod
     def dist(

@@ -77,11 +77,11 @@ from pymc_lgm.likelihoods.base import LikelihoodRV as LikelihoodRV
 from pymc_lgm.likelihoods.base import (
     is_latent_gaussian_likelihood as is_latent_gaussian_likelihood,
 )
+from pymc_lgm.likelihoods.binary import Logistic as Logistic
+from pymc_lgm.likelihoods.binary import Probit as Probit
 from pymc_lgm.likelihoods.copula_volatility import CopulaVolatility as CopulaVolatility
 from pymc_lgm.likelihoods.log_gaussian_cox import LogGaussianCox as LogGaussianCox
-from pymc_lgm.likelihoods.logistic import Logistic as Logistic
 from pymc_lgm.likelihoods.ordinal_probit import OrdinalProbit as OrdinalProbit
-from pymc_lgm.likelihoods.probit import Probit as Probit
 from pymc_lgm.likelihoods.robust_max import RobustMax as RobustMax
 from pymc_lgm.likelihoods.softmax import Softmax as Softmax
 

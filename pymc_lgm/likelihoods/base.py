@@ -42,6 +42,7 @@ __all__ = [
     "fill",
     "is_latent_gaussian_likelihood",
     "refuse_no_rows",
+    "unwrapped",
 ]
 
 
@@ -60,9 +61,6 @@ class LatentGaussianLikelihood:
 def is_latent_gaussian_likelihood(rv: Variable) -> bool:
     """Tell whether a random variable is one of the likelihoods that opt a model in.
 
-    PyMC may wrap such a variable as the observed or missing part of partly observed data, or to
-    rescale it by ``total_size``. These wrappers are ignored.
-
     Parameters
     ----------
     rv : Variable
@@ -74,13 +72,17 @@ def is_latent_gaussian_likelihood(rv: Variable) -> bool:
     >>> is_latent_gaussian_likelihood(Logistic.dist(f=0.3))
     True
     """
-    while rv.owner is not None:
-        if isinstance(rv.owner.op, LatentGaussianLikelihood):
-            return True
-        if not isinstance(rv.owner.op, PartialObservedRV | MinibatchRandomVariable):
-            return False
+    rv = unwrapped(rv)
+    return rv.owner is not None and isinstance(rv.owner.op, LatentGaussianLikelihood)
+
+
+def unwrapped(rv: Any) -> Any:
+    """The variable that PyMC has split by missing data, or has rescaled by ``total_size``."""
+    while rv.owner is not None and isinstance(
+        rv.owner.op, PartialObservedRV | MinibatchRandomVariable
+    ):
         rv = rv.owner.inputs[0]
-    return False
+    return rv
 
 
 class LikelihoodRV(LatentGaussianLikelihood, SymbolicRandomVariable):

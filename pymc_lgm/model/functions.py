@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from functools import cached_property
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,12 @@ from pymc_lgm.model.reads import groups_of, joined, sets_of, within
 from pymc_lgm.model.refutations import generator, is_flat, thetas_near
 
 __all__ = ["ModelFunctions"]
+
+
+def _of_graphs(name: str) -> Any:
+    """An attribute that is one of the model's graphs, too."""
+    known = getattr(Graphs, name).__doc__ or f"See `Graphs.{name}`."
+    return property(attrgetter(f"graphs.{name}"), doc=known)
 
 
 class ModelFunctions:
@@ -255,7 +262,18 @@ class ModelFunctions:
         value, gradient = self.likelihood.log_likelihood_gradient(f, theta)
         return float(value), gradient
 
-    # More derivatives, for approximations and for gradients in theta
+    # More derivatives, for approximations and for gradients in theta. `Graphs` documents those that
+    # it has under the same name.
+
+    has_gradient = _of_graphs("has_gradient")
+    has_third_derivative = _of_graphs("has_third_derivative")
+    has_theta_gradient = _of_graphs("has_theta_gradient")
+    has_evidence_gradient = _of_graphs("has_evidence_gradient")
+    has_prior_gradient = _of_graphs("has_prior_gradient")
+    theta_in_likelihood = _of_graphs("theta_in_likelihood")
+    mean_vjp = _of_graphs("mean_vjp")
+    log_likelihood_theta_gradient = _of_graphs("log_likelihood_theta_gradient")
+    log_likelihoods_theta_gradient = _of_graphs("log_likelihoods_theta_gradient")
 
     @property
     def is_log_concave(self) -> bool:
@@ -266,31 +284,6 @@ class ModelFunctions:
     def is_quadratic(self) -> bool:
         """Whether ℓ is declared to be quadratic in f, so that f is Gaussian given theta and y."""
         return self.graphs.quadratic and self.likelihood is self.graphs
-
-    @property
-    def has_gradient(self) -> bool:
-        """Whether the likelihood can be differentiated in f."""
-        return self.graphs.has_gradient
-
-    @property
-    def has_third_derivative(self) -> bool:
-        """Whether W can be differentiated in f."""
-        return self.graphs.has_third_derivative
-
-    @property
-    def has_theta_gradient(self) -> bool:
-        """Whether mean, covariance, prior and likelihood can be differentiated in theta."""
-        return self.graphs.has_theta_gradient
-
-    @property
-    def has_evidence_gradient(self) -> bool:
-        """Whether the evidence of a Gaussian approximation can be differentiated in theta."""
-        return self.graphs.has_evidence_gradient
-
-    @property
-    def has_prior_gradient(self) -> bool:
-        """Whether the prior of theta can be differentiated."""
-        return self.graphs.has_prior_gradient
 
     def likelihood_terms(self, f: Array, theta: Array) -> tuple[float, Array, Any, Array]:
         """ℓ, g = ∂ℓ/∂f, W = −∂²ℓ/∂f² and ∂³ℓ/∂f³, the last three of shape (n,).
@@ -462,10 +455,6 @@ class ModelFunctions:
         # K is symmetric, so Mᵀ gives the same. Loops over an array in row order are vectorized.
         return self.graphs.cov_vjp(theta, np.ascontiguousarray(M.T if M.flags.f_contiguous else M))
 
-    def mean_vjp(self, theta: Array, v: Array) -> Array:
-        """⟨∂m/∂theta_j, v⟩ for each j, shape (p,)."""
-        return self.graphs.mean_vjp(theta, v)
-
     def log_prior_gradient(self, theta: Array) -> Array:
         """∂ log p(theta)/∂theta, shape (p,)."""
         gradient: Array = self.graphs.log_prior(theta)[1]
@@ -476,19 +465,6 @@ class ModelFunctions:
         """log p(theta) and its gradient, for compiled loops."""
         compiled = with_address(self.graphs.log_prior, self.p)
         return LogDensity(self.log_prior, self.log_prior_gradient, self.p, compiled)
-
-    @property
-    def theta_in_likelihood(self) -> bool:
-        """Whether ℓ depends on theta at fixed f."""
-        return self.graphs.theta_in_likelihood
-
-    def log_likelihood_theta_gradient(self, f: Array, theta: Array) -> Array:
-        """∂ℓ/∂theta at fixed f, shape (p,)."""
-        return self.graphs.log_likelihood_theta_gradient(f, theta)
-
-    def log_likelihoods_theta_gradient(self, rows: Array, theta: Array, weights: Array) -> Array:
-        """∂/∂theta of Σ_k w_k ℓ(f_k, theta) at fixed rows f_k, shape (p,)."""
-        return self.graphs.log_likelihoods_theta_gradient(rows, theta, weights)
 
     def likelihood_terms_vjp(self, f: Array, theta: Array, v: Array, u: Array) -> Array:
         """∂/∂theta of ℓ + ⟨v, g⟩ + ⟨u, W⟩ at fixed f, shape (p,).

@@ -18,8 +18,6 @@ import pymc as pm
 import pytensor.scalar as ps
 
 from pymc.distributions.censored import CensoredRV
-from pymc.distributions.distribution import PartialObservedRV
-from pymc.variational.minibatch_rv import MinibatchRandomVariable
 from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import ancestors
 from pytensor.raise_op import CheckAndRaise
@@ -27,7 +25,7 @@ from pytensor.tensor.special import Softmax
 from pytensor.tensor.subtensor import Subtensor
 
 from pymc_lgm.compile.graphs.functions import called_once
-from pymc_lgm.likelihoods.base import LikelihoodRV
+from pymc_lgm.likelihoods.base import LikelihoodRV, unwrapped
 from pymc_lgm.likelihoods.registry import expectation_of
 from pymc_lgm.model.operations import (
     JOINING,
@@ -173,8 +171,6 @@ KINDS, KINDS_OF_SOFTMAX = _by_type(LOG_CONCAVE), _by_type(OF_SOFTMAX)
 KINDS_OF_QUADRATIC = _by_type(QUADRATIC)
 KINDS_OF_CENSORED = _by_type(CENSORED)
 
-WRAPPERS = PartialObservedRV | MinibatchRandomVariable
-
 
 def are_log_concave(terms: Sequence[Variable], frontier: Collection[Variable]) -> bool:
     """Whether all log densities that read f are declared to be concave in it.
@@ -260,30 +256,23 @@ def _reading(terms: Sequence[Variable], frontier: Collection[Variable]) -> list[
     return [term for term in terms if not set(frontier).isdisjoint(ancestors([term]))]
 
 
-def _unwrapped(term: Variable) -> Variable:
-    """The distribution of a term, of which PyMC has split off the missing observations."""
-    while term.owner is not None and isinstance(term.owner.op, WRAPPERS):
-        term = term.owner.inputs[0]
-    return term
-
-
 def _is_sharp(term: Variable) -> bool:
     """Whether a log density may bend within a small part of a unit of f.
 
     Probabilities of censored observations bend within the scale of a variable, or of its logarithm,
     although a normal density itself is quadratic.
     """
-    op = _unwrapped(term).owner.op
+    op = unwrapped(term).owner.op
     if isinstance(op, LikelihoodRV):
         return not op.bends_slowly
     if isinstance(op, CensoredRV):
-        return not isinstance(_unwrapped(term).owner.inputs[0].owner.op, OF_UNIT_SCALE)
+        return not isinstance(unwrapped(term).owner.inputs[0].owner.op, OF_UNIT_SCALE)
     return isinstance(op, SHARP_TYPES)
 
 
 def _is_of_rare_events(term: Variable, kinds: Mapping[Variable, str]) -> bool:
     """Whether a term counts events with probability Φ(f), which may be steep if they are rare."""
-    node = _unwrapped(term).owner
+    node = unwrapped(term).owner
     if not isinstance(node.op, COUNTS_OF_EVENTS):
         return False
     return any(kinds.get(v) == PROBIT for v in node.inputs)
@@ -293,7 +282,7 @@ def _is_declared(
     term: Variable, frontier: Collection[Variable], says: str, table: Mapping[type, Parameters]
 ) -> bool:
     """Whether a distribution of this package declares it, or the table does for one of PyMC's."""
-    term = _unwrapped(term)
+    term = unwrapped(term)
     op: Any = None if term.owner is None else term.owner.op
     if isinstance(op, LikelihoodRV):
         _rng, _size, f, *others = term.owner.inputs

@@ -81,7 +81,6 @@ class ApproximateMarginal(Marginal):
     """
 
     name = "approximate_marginal"
-    cubic_ops = "3-40"
 
     def __init__(
         self,

@@ -21,7 +21,7 @@ from pymc_lgm.gaussian import Prior
 from pymc_lgm.gaussian.sites import SiteBlocks, is_finite, nonnegative
 from pymc_lgm.linalg import Array
 from pymc_lgm.moves.latent import CurvatureHMC
-from pymc_lgm.steps.latent_hmc import LatentHMC
+from pymc_lgm.steps.latent import LatentHMC
 
 __all__ = ["HomogeneousHMC", "best_constant", "class_frequency"]
 
@@ -178,7 +178,6 @@ class HomogeneousHMC(LatentHMC):
     """
 
     name = "homogeneous_hmc"
-    needs = "curvature in f"
 
     def __init__(self, vars: Any = None, **options: Any):
         super().__init__(vars, metric="curvature", **options)

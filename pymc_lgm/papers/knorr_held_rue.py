@@ -44,7 +44,6 @@ class KnorrHeldRue(PseudoMarginal):
     """
 
     name = "knorr_held_rue"
-    cubic_ops = "3-5"
 
     def __init__(
         self,

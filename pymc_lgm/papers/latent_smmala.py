@@ -19,7 +19,7 @@ from pymc_lgm.linalg import Array, tally
 from pymc_lgm.moves.latent.stepping import Info, Stepping
 from pymc_lgm.state import State, acceptance_probability
 from pymc_lgm.steps.latent import LatentStep
-from pymc_lgm.steps.options import StepOptions, between, positive
+from pymc_lgm.steps.options import StepOptions
 
 __all__ = ["Geometry", "LatentSMMALA", "SMMALAMove", "latent_smmala"]
 
@@ -167,7 +167,6 @@ class LatentSMMALA(LatentStep):
     """
 
     name = "latent_smmala"
-    needs, cubic_ops = "curvature in f", 1
 
     def __init__(
         self,
@@ -178,9 +177,4 @@ class LatentSMMALA(LatentStep):
         repeats: int = 1,
         **kwargs: Unpack[StepOptions],
     ):
-        between("step_size", step_size)
-        between("target_accept", target_accept, 1.0)
-        self.move = SMMALAMove(
-            repeats=positive("repeats", repeats), step_size=step_size, target_accept=target_accept
-        )
-        super().__init__(vars, **kwargs)
+        super().__init__(vars, SMMALAMove(repeats, step_size, target_accept), **kwargs)

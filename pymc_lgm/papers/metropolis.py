@@ -36,8 +36,6 @@ class SufficientMetropolis(Sweep):
 
     name = "sufficient_metropolis"
     own_parameterizations = ("sufficient",)
-    needs = 'gradient in f; nothing with `latent_move="slice"`'
-    cubic_ops = 1
 
 
 class WhitenedMetropolis(Sweep):
@@ -64,5 +62,3 @@ class WhitenedMetropolis(Sweep):
 
     name = "whitened_metropolis"
     own_parameterizations = ("whitened",)
-    needs = 'gradient in f; nothing with `latent_move="slice"`'
-    cubic_ops = 1

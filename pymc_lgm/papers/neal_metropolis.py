@@ -18,7 +18,7 @@ import numpy as np
 from pymc_lgm.moves.latent.stepping import Info, Stepping
 from pymc_lgm.state import State, acceptance_probability
 from pymc_lgm.steps.latent import LatentStep
-from pymc_lgm.steps.options import StepOptions, between, one_of, positive
+from pymc_lgm.steps.options import StepOptions, one_of
 
 __all__ = ["NealMetropolis", "NealMove", "Proposal", "metropolis"]
 
@@ -135,7 +135,6 @@ class NealMetropolis(LatentStep):
     """
 
     name = "neal_metropolis"
-    needs = "nothing"
 
     def __init__(
         self,
@@ -148,17 +147,11 @@ class NealMetropolis(LatentStep):
         **kwargs: Unpack[StepOptions],
     ):
         one_of("proposal", proposal, get_args(Proposal))
-        between("target_accept", target_accept, 1.0)
         largest = 1.0 if proposal == "autoregressive" else math.inf
         if not 0.0 < step_size <= largest:
             raise ValueError(
                 f"step_size must be positive, and at most 1 for proposal='autoregressive', where 1 "
                 f"draws from the prior, not {step_size!r}."
             )
-        self.move = NealMove(
-            repeats=positive("repeats", repeats),
-            proposal=proposal,
-            step_size=step_size,
-            target_accept=target_accept,
-        )
-        super().__init__(vars, **kwargs)
+        move = NealMove(repeats, step_size, target_accept, proposal)
+        super().__init__(vars, move, **kwargs)

@@ -23,15 +23,16 @@ from pymc_lgm.linalg import Array
 from pymc_lgm.moves.latent.stepping import Force, Info, Integrator, Trajectories, accept
 from pymc_lgm.state import AtTheta, State
 from pymc_lgm.steps.latent import LatentStep
-from pymc_lgm.steps.options import StepOptions, between, positive
+from pymc_lgm.steps.options import StepOptions
 
 __all__ = ["Place", "PositionHMC", "PositionMove", "fixed_point", "place", "position_hmc", "step"]
 
 RIDGE = 1e-6
-"""Added to the diagonal of blocks, which those of classes have singular; the same at every f."""
+"""Added to the diagonals of blocks, since those of classes are singular; the same at every f."""
 
 NEGATIVE = 1e-10
-"""A W_i below minus this share of the largest is not a rounding error: there is no metric."""
+"""If W_i is less than minus this share of the largest |W_i|, that is no rounding error, and W is no
+metric."""
 
 CHECK = 1e-8
 """Tolerance of the reversibility check, relative to the largest element."""
@@ -110,7 +111,7 @@ def place(at: AtTheta, nu: Array, f: Array | None = None) -> Place | None:
 
 
 def _metric(W: Any) -> Precision | None:
-    """W where it is a metric: where it is negative what is clipped would have no derivative."""
+    """W if it is a metric; ``None`` if it is negative, since a clipped W has no derivative."""
     if not isinstance(W, SiteBlocks):
         # Rounding errors of a W near zero are not curvature.
         return np.maximum(W, 0.0) if W.min() >= -NEGATIVE * np.abs(W).max() else None
@@ -199,17 +200,17 @@ def position_hmc(
     Notes
     -----
     The solution of the step's equations is reversible and keeps volumes. They are solved to a
-    relative 1e-10, and each step is also taken back from its end: a trajectory with a step that
-    is not solved within 30 iterations there and back, or does not return within a relative 1e-8,
-    is rejected and counted in `pymc_lgm.linalg.tally`. So where several solutions exist detailed
-    balance holds still, to these tolerances and not to the last bit.
+    relative 1e-10, and each step is also taken back from its end. A trajectory is rejected, and
+    counted in `pymc_lgm.linalg.tally`, if a step is not solved within 30 iterations in each
+    direction, or does not return within a relative 1e-8. So detailed balance holds up to these
+    tolerances even if the equations have several solutions.
 
-    Requires W(f) ≥ 0, as log-concave likelihoods have it, and its derivative in f: where W is
-    negative there is no metric, and a trajectory that comes there is rejected. Blocks of W have
-    1e-6 added to their diagonals. Where effects are integrated out by a rule, its third derivative
-    is that of its W to about 1e-5, and volumes are kept to as much. Cost: one O(n³) operation an
-    iteration of the second equation, of which a step mostly takes 4 to 10 there and as many back,
-    and one for the diagonal of Σ, or its blocks.
+    Requires W(f) ≥ 0, which log-concave likelihoods have, and its derivative in f. If W is negative
+    there is no metric, and a trajectory that meets such an f is rejected. 1e-6 is added to the
+    diagonals of blocks of W. If effects are integrated out by quadrature, the third derivative
+    agrees with W to about 1e-5, and so volumes are kept to about 1e-5. Cost: one O(n³) operation
+    per iteration of the second equation, and one for the diagonal of Σ, or its blocks. A step
+    mostly takes 4 to 10 iterations, and as many back.
     """
     evaluations = 0
 
@@ -357,7 +358,6 @@ class PositionHMC(LatentStep):
     """
 
     name = "position_hmc"
-    needs, cubic_ops = "a log-concave likelihood", "10-30 per step"
 
     def __init__(
         self,
@@ -370,14 +370,7 @@ class PositionHMC(LatentStep):
         repeats: int = 1,
         **kwargs: Unpack[StepOptions],
     ):
-        between("step_size", step_size)
-        between("path_length", path_length)
-        between("target_accept", target_accept, 1.0)
-        self.move = PositionMove(
-            repeats=positive("repeats", repeats),
-            path_length=path_length,
-            max_steps=positive("max_steps", max_steps),
-            step_size=step_size,
-            target_accept=target_accept,
+        move = PositionMove(
+            repeats, step_size, target_accept, path_length=path_length, max_steps=max_steps
         )
-        super().__init__(vars, **kwargs)
+        super().__init__(vars, move, **kwargs)

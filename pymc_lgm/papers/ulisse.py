@@ -20,7 +20,7 @@ from pymc_lgm import samplers
 from pymc_lgm.linalg import Array, factorize, tally
 from pymc_lgm.papers.solvers.ulisse import ulisse
 from pymc_lgm.state import AtTheta, State
-from pymc_lgm.steps.observed_normal import ObservedNormalStep
+from pymc_lgm.steps.exact_marginal import ObservedNormalStep
 from pymc_lgm.steps.options import StepOptions, between, positive
 
 __all__ = [
@@ -401,8 +401,6 @@ class ULISSE(ObservedNormalStep):
     """
 
     name = "ulisse"
-    moves, needs = "theta", "observations that are multivariate normal"
-    cubic_ops = "0"
 
     def __init__(
         self,

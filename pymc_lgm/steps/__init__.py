@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from pymc.step_methods import STEP_METHODS
 
-from pymc_lgm.steps.asis import ASIS as ASIS
-from pymc_lgm.steps.auxiliary_gradient import AuxiliaryGradient as AuxiliaryGradient
 from pymc_lgm.steps.base import LatentGaussianStep as LatentGaussianStep
-from pymc_lgm.steps.elliptical_slice import EllipticalSlice as EllipticalSlice
 from pymc_lgm.steps.exact_marginal import ExactMarginal as ExactMarginal
-from pymc_lgm.steps.latent_hmc import LatentHMC as LatentHMC
+from pymc_lgm.steps.latent import AuxiliaryGradient as AuxiliaryGradient
+from pymc_lgm.steps.latent import EllipticalSlice as EllipticalSlice
+from pymc_lgm.steps.latent import LatentHMC as LatentHMC
 from pymc_lgm.steps.options import Importance as Importance
 from pymc_lgm.steps.plan import Plan as Plan
 from pymc_lgm.steps.pseudo_marginal import PseudoMarginal as PseudoMarginal
-from pymc_lgm.steps.surrogate_slice import SurrogateSlice as SurrogateSlice
+from pymc_lgm.steps.sweep import ASIS as ASIS
+from pymc_lgm.steps.sweep import SurrogateSlice as SurrogateSlice
 from pymc_lgm.steps.sweep import Sweep as Sweep
 
 __all__ = [

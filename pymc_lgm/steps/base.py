@@ -101,9 +101,6 @@ class LatentGaussianStep(BlockedStep):
     moves_theta: ClassVar[bool] = True
     collapses: bool = False
     """Whether coefficients in a process's mean count as latent if all variables are moved."""
-    moves: ClassVar[str]
-    needs: ClassVar[str]
-    cubic_ops: ClassVar[int | str]
     _state_class = LatentGaussianStepState
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:

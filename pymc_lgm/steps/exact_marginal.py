@@ -1,17 +1,52 @@
-"""The step method for models whose Gaussian process is integrated out in closed form."""
+"""Step methods on theta for models that observe a multivariate normal vector."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Unpack
 
+import pymc as pm
+
+from pymc.util import get_value_vars_from_user_vars
+
 from pymc_lgm import samplers
+from pymc_lgm.model import find_latents, find_observed
+from pymc_lgm.model.reading import Reading
+from pymc_lgm.state import State
+from pymc_lgm.steps.base import LatentGaussianStep
 from pymc_lgm.steps.marginal import theta_move
-from pymc_lgm.steps.observed_normal import ObservedNormalStep
 from pymc_lgm.steps.options import StepOptions
 from pymc_lgm.steps.plan import Facts, Options, plan
 
-__all__ = ["ExactMarginal"]
+__all__ = ["ExactMarginal", "ObservedNormalStep"]
+
+
+class ObservedNormalStep(LatentGaussianStep):
+    """A step on theta for a model that observes one multivariate normal vector."""
+
+    def _reading_and_theta(
+        self, vars: Sequence[Any] | None, model: pm.Model, candidates: list[Any] | None
+    ) -> tuple[Reading, list[Any]]:
+        reading = find_latents(model, find_observed(model))
+        missing = [model.rvs_to_values[rv] for rv in reading.missing]
+        theta = model.continuous_value_vars
+        if vars is not None:
+            theta = get_value_vars_from_user_vars(
+                vars if isinstance(vars, list | tuple) else [vars], model
+            )
+        theta = [value for value in theta if value not in missing]
+        self._refuse_discrete(theta)
+        if not theta:
+            raise ValueError(
+                f"{type(self).__name__} moves continuous hyper-parameters, and was given none. "
+                "Leave it out: pm.sample() has a step for all else."
+            )
+        return reading, theta
+
+    def _depart(self, state: State) -> dict[str, Any]:
+        """Return theta alone: f is data."""
+        data = {self.lgm.latent: state.f}
+        return self.lgm.missing_of(self.rng, state.theta, data) | self.lgm.point_of(state.theta)
 
 
 class ExactMarginal(ObservedNormalStep):
@@ -68,8 +103,6 @@ class ExactMarginal(ObservedNormalStep):
     """
 
     name = "exact_marginal"
-    moves, needs = "theta", "observations that are multivariate normal"
-    cubic_ops = "1-40"
 
     def __init__(
         self,
@@ -86,4 +119,4 @@ class ExactMarginal(ObservedNormalStep):
     def _sweep(self) -> Sequence[samplers.Element]:
         self.plan = plan(Facts.of(self.lgm), self.options)
         move = theta_move(self.plan, self.options)
-        return [samplers.ExactMarginal(move, self.plan.has_slope, self.plan.is_alone)]
+        return [samplers.ExactMarginal(move, self.plan.has_slope, self.plan.facts.is_alone)]

@@ -81,7 +81,6 @@ class Marginal(LatentGaussianStep):
         The choices of the sampler for this model, with a reason for each.
     """
 
-    moves, needs = "f and theta", "curvature in f"
     collapses = True
     plan: Plan
     element: samplers.Marginal
@@ -95,9 +94,10 @@ class Marginal(LatentGaussianStep):
             raise ValueError(no_gradient(self.lgm, "lgm.ASIS()"))
         refuse_large_sets(self.lgm, public_name(type(self)))
         self.plan = plan(Facts.of(self.lgm), self.options)
-        many = self.plan.p > MANY_PER_LATENT * self.lgm.rank
+        facts = self.plan.facts
+        many = facts.p > MANY_PER_LATENT * self.lgm.rank
         if many and self.plan.theta_move == "nuts" and self.options.move is None:
-            _log.info(LITTLE, *self._largest(), self.plan.p, self.lgm.rank)
+            _log.info(LITTLE, *self._largest(), facts.p, self.lgm.rank)
         if self.plan.approximation == "laplace":
             refuse_no_curvature(self.lgm, "approximation='ep', or lgm.ASIS()")
         self.element = self._element(
@@ -111,8 +111,8 @@ class Marginal(LatentGaussianStep):
             transported=self.plan.skewness == "transport",
             antithetic=self.plan.antithetic,
             defensive=self.plan.defensive,
-            rests=self.plan.is_alone,
-            climbs=self.plan.climbs,
+            rests=facts.is_alone,
+            climbs=facts.climbs,
         )
         return [self.element]
 
@@ -158,24 +158,24 @@ def _surrogate(plan: Plan) -> ApproximateEvidence | None:
 
 def theta_move(plan: Plan, options: Options) -> samplers.Move:
     """The move on theta of a plan."""
-    move = plan.theta_move
+    move, facts = plan.theta_move, plan.facts
     target_accept = options.target_accept
     walk = samplers.Metropolis(target_accept, options.scale, move == "delayed-metropolis")
     nuts = samplers.NUTS(target_accept or 0.7)
     if move != "emulator":
         others: dict[str, samplers.Move] = {"nuts": nuts, "slice": samplers.Slice()}
         return others.get(move, walk)
-    if plan.warmup_move == "survey" and plan.p > MANY_HYPERPARAMETERS:
-        _log.info(NO_SLOPE, plan.p)
-    few = plan.p <= FEW_THETAS
+    if plan.warmup_move == "survey" and facts.p > MANY_HYPERPARAMETERS:
+        _log.info(NO_SLOPE, facts.p)
+    few = facts.p <= FEW_THETAS
     return samplers.Emulated(
         other=nuts if plan.other_move == "nuts" else walk,
         warmup=walk if plan.warmup_move == "metropolis" and plan.other_move == "nuts" else None,
         surveys=plan.warmup_move == "survey",
         # With sets a gradient costs twice an evaluation, so NUTS would take most of tuning.
-        other_share=0.1 if plan.joins else 0.2,
-        nuts_draws=4 if plan.joins else 10,
+        other_share=0.1 if facts.joins else 0.2,
+        nuts_draws=4 if facts.joins else 10,
         # With two or three components, more than three trajectories reach no further.
         n_trajectories=3 if few else 6,
-        jump_share=JUMP_SHARE if plan.joins else 0.0,
+        jump_share=JUMP_SHARE if facts.joins else 0.0,
     )

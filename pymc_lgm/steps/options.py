@@ -6,7 +6,7 @@ import inspect
 import math
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any, TypedDict
 
@@ -24,6 +24,7 @@ __all__ = [
     "Importance",
     "StepOptions",
     "between",
+    "checked",
     "known_move",
     "no_gradient",
     "one_of",
@@ -179,3 +180,13 @@ def between(option: str, value: float | None, high: float = math.inf) -> None:
     if value is not None and not 0.0 < value < high:
         span = "positive" if high == math.inf else f"between 0 and {high:g}"
         raise ValueError(f"{option} must be {span}, not {value!r}.")
+
+
+def checked(move: Any) -> Any:
+    """Raise if one of the numbers that a user gave for a move of f is out of range."""
+    given = vars(move)
+    between("step_size", given.get("step_size"))
+    between("path_length", given.get("path_length"))
+    between("target_accept", given.get("target_accept"), 1.0)
+    counts = ("repeats", "max_steps")
+    return replace(move, **{name: positive(name, given[name]) for name in counts if name in given})

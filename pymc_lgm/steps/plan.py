@@ -74,7 +74,8 @@ class Facts:
     integrates_effects : bool
         Whether observation-level random effects are integrated out of the likelihood.
     is_alone : bool
-        Whether no other step moves what the densities depend on.
+        Whether no other step moves what the densities depend on. If so, f need not be drawn in each
+        draw of tuning, and tuning may stop early.
     climbs : bool
         Whether theta may climb to its mode before tuning. Not if another step moves continuous
         variables: given their start theta may have no mode, as a scale has none given effects of 0.
@@ -100,6 +101,11 @@ class Facts:
     has_prior_gradient: bool = True
     is_alone: bool = True
     climbs: bool = True
+
+    @property
+    def joins(self) -> bool:
+        """Whether some densities read several elements of f together."""
+        return self.coupled is not None
 
     @classmethod
     def of(cls, model: LatentGaussianModel) -> Facts:
@@ -243,10 +249,8 @@ class Plan:
     Attributes
     ----------
     sampler : str
-    integrated : tuple of str
-        Variables that are integrated out as f while theta moves, and drawn given theta.
-    integrates_effects : bool
-        Whether observation-level random effects are integrated out of the likelihood.
+    facts : Facts
+        Properties of the model.
     approximation : {"laplace", "ep", "variational"} or None
         The Gaussian approximation q(f | theta); ``None`` if nothing is approximated.
     sites : {"predicted", "optimized", "exact"} or None
@@ -286,21 +290,10 @@ class Plan:
     moves : tuple of MoveShare
         The moves of a draw after tuning. For an emulator these are the shares if at least 0.7 of
         its jumps are accepted.
-    joins : bool
-        Whether some densities read several elements of f together.
-    is_alone : bool
-        Whether no other step moves what the densities depend on. If so, f need not be drawn in each
-        draw of tuning, and tuning may stop early.
-    climbs : bool
-        Whether tuning begins with a climb to the mode of theta.
     cost : tuple of float
         A rough estimate of the least and the most O(n³) operations per draw after tuning, on
         average over draws. It is up to four times as large if jumps on an emulator are often
         rejected.
-    algebra : str
-        The kind of matrix that such an operation factorizes.
-    n, p : int
-        Dimensions of f and theta.
     why : dict of str to str
         A reason for each field that is a choice.
 
@@ -319,14 +312,7 @@ class Plan:
     """
 
     sampler: str
-    integrated: tuple[str, ...]
-    integrates_effects: bool
-    n: int
-    p: int
-    algebra: str
-    joins: bool
-    is_alone: bool
-    climbs: bool = True
+    facts: Facts
     approximation: str | None = None
     sites: str | None = None
     skewness: str | None = None
@@ -349,20 +335,25 @@ class Plan:
     why: dict[str, str] = field(default_factory=dict, compare=False)
 
     def __repr__(self) -> str:
-        shown = [f"Plan of {self.sampler}: f ({self.n}), theta ({self.p})"]
+        shown = [f"Plan of {self.sampler}: f ({self.facts.n}), theta ({self.facts.p})"]
         for name, value in self._lines():
             text = f"  {name:14} {value}. {self.why.get(name.replace(' ', '_'), '')}".rstrip()
             shown.append(textwrap.fill(text, 96, **LAYOUT))
         return "\n".join(shown)
 
     @property
+    def integrated(self) -> tuple[str, ...]:
+        """Variables that are integrated out as f while theta moves, and drawn given theta."""
+        return () if self.sampler == "ExactMarginal" else self.facts.latents
+
+    @property
     def stops_early(self) -> bool:
         """Whether tuning may stop early."""
-        return self.is_alone and self.p > 0 and self.theta_move == "emulator"
+        return self.facts.is_alone and self.facts.p > 0 and self.theta_move == "emulator"
 
     def _lines(self) -> Iterator[tuple[str, str]]:
         """Names and values of what is printed, in order."""
-        effects = ("observation-level effects",) if self.integrates_effects else ()
+        effects = ("observation-level effects",) if self.facts.integrates_effects else ()
         yield "integrated", listed((*self.integrated, *effects) or ("nothing",))
         if self.approximation is not None:
             N = self.n_importance
@@ -379,19 +370,20 @@ class Plan:
             tuned = f"cached if tuning finds little noise, otherwise {redrawn}"
             cached = "cached until another is accepted"
             yield "estimates", {"cached": cached, "redrawn": redrawn}.get(self.estimates, tuned)
-        if self.p:
+        if self.facts.p:
             warmup = "a survey" if self.warmup_move == "survey" else self.warmup_move
             after = f", after {warmup} in tuning" if warmup else ""
             yield "theta_move", f"{self.theta_move}{after}"
         if self.estimates is not None:
             yield "latent_move", str(self.latent_move).lower()
-        if self.p and self.estimates is not None:
+        if self.facts.p and self.estimates is not None:
             yield "interweaves", "yes" if self.interweaves else "no"
         yield "moves", "; ".join(map(str, self.moves)) or "none"
         yield "tuning", "may stop early" if self.stops_early else "never stops early"
         least, most = self.cost
         number = f"{least:.3g}" if least == most else f"{least:.3g} to {most:.3g}"
-        yield "cost", f"roughly {number} factorizations of {self.algebra} per draw after tuning"
+        number += f" factorizations of {self.facts.algebra}"
+        yield "cost", f"roughly {number} per draw after tuning"
 
 
 def plan(facts: Facts, options: Options) -> Plan:
@@ -423,17 +415,7 @@ def plan(facts: Facts, options: Options) -> Plan:
     >>> plan(counts, Options(move="nuts")).why["theta_move"]
     'As asked.'
     """
-    fields: dict[str, Any] = {
-        "sampler": options.sampler,
-        "integrated": facts.latents,
-        "integrates_effects": facts.integrates_effects,
-        "n": facts.n,
-        "p": facts.p,
-        "algebra": facts.algebra,
-        "joins": facts.coupled is not None,
-        "is_alone": facts.is_alone,
-        "climbs": facts.climbs,
-    }
+    fields: dict[str, Any] = {"sampler": options.sampler, "facts": facts}
     why = {"integrated": "Given theta it is Gaussian."}
     if len(facts.latents) > 1:
         why["integrated"] = (
@@ -441,7 +423,6 @@ def plan(facts: Facts, options: Options) -> Plan:
         )
     choices = [_approximation, _estimates, _latent_move, _theta_move]
     if options.sampler == "ExactMarginal":
-        fields |= {"integrated": (), "integrates_effects": False}
         why["integrated"] = "The observations are multivariate normal, with f integrated out."
         choices = [_theta_move]
     for choose in choices:
@@ -449,7 +430,7 @@ def plan(facts: Facts, options: Options) -> Plan:
         fields |= {name: value for name, (value, _) in chosen.items()}
         why |= {name: reason for name, (_, reason) in chosen.items() if reason}
     fields["moves"] = _shares(facts, fields)
-    fields["cost"] = _cost(fields)
+    fields["cost"] = _cost(facts.p, fields)
     made = Plan(**fields, why=why)
     why["tuning"] = "It stops once 0.8 of the jumps on the emulator are accepted."
     if not made.stops_early:
@@ -481,7 +462,7 @@ def _approximation(facts: Facts, options: Options, _: dict[str, Any]) -> Chosen:
     """q, how its sites are found, and how importance draws of it are corrected."""
     names = ", ".join(facts.likelihoods)
     latent = " + ".join(facts.latents)
-    joins, name, why = facts.coupled is not None, options.approximation, ASKED
+    name, why = options.approximation, ASKED
     exact = _is_exact(facts, options)
     if name is None and facts.is_flat and options.sampler == "PseudoMarginal":
         raise ValueError(
@@ -500,7 +481,7 @@ def _approximation(facts: Facts, options: Options, _: dict[str, Any]) -> Chosen:
         why = f"The log-likelihood ({names}) is quadratic in f, so q is the posterior of f."
     elif name is None and not facts.splits:
         name, why = "laplace", f"A log density ({names}) is a sum over several elements of f."
-    elif name is None and joins:
+    elif name is None and facts.joins:
         name, why = "variational", "Some densities read several elements of f together."
     elif name is None and not facts.is_log_concave:
         name, why = "variational", f"The likelihood ({names}) is not known to be log-concave."
@@ -538,7 +519,7 @@ def _skewness(facts: Facts, options: Options, approximation: str, sites: str) ->
         obstacle = "A copula needs predicted sites."
     elif approximation == "laplace":
         obstacle = "A copula needs sites of expectation propagation or of the lower bound."
-    elif facts.coupled is not None:
+    elif facts.joins:
         obstacle = "A copula needs densities that read one element of f each."
     elif facts.is_close and not facts.has_transport:
         obstacle = f"{_why_close(facts, options)}."
@@ -701,7 +682,7 @@ def _shares(facts: Facts, fields: dict[str, Any]) -> tuple[MoveShare, ...]:
         high = SHARE_OF_QUIET if estimates == "cached" else SHARE
     if facts.p:
         move = fields["theta_move"]
-        jumps = JUMP_SHARE if move == "emulator" and facts.coupled is not None else 0.0
+        jumps = JUMP_SHARE if move == "emulator" and facts.joins else 0.0
         shares = [MoveShare(NAMES[move], (1 - jumps) * (1 - high), (1 - jumps) * (1 - low))]
         if jumps:
             name = "theta: a jump of one component"
@@ -726,9 +707,9 @@ SLICE = 2, 4
 """Few and many evaluations of a slice per component: see `pymc_lgm.moves.theta.slice`."""
 
 
-def _cost(fields: dict[str, Any]) -> tuple[float, float]:
+def _cost(p: int, fields: dict[str, Any]) -> tuple[float, float]:
     """O(n³) operations per draw: the factor of K, q, and extras of the move and of transport."""
-    if not fields["p"]:
+    if not p:
         return 0.0, 0.0
     least, most = 1.0, 1.0
     if fields.get("approximation"):
@@ -741,7 +722,7 @@ def _cost(fields: dict[str, Any]) -> tuple[float, float]:
         most += 3
     move = fields["theta_move"]
     if move == "slice":
-        return SLICE[0] * fields["p"] * least, SLICE[1] * fields["p"] * most
+        return SLICE[0] * p * least, SLICE[1] * p * most
     if move == "nuts":
         return least + 2 * TRAJECTORY[0], most + 2 * TRAJECTORY[1]
     return least, most

@@ -139,7 +139,6 @@ class PseudoMarginal(Marginal):
     """
 
     name = "pseudo_marginal"
-    cubic_ops = "2-40"
 
     def __init__(
         self,

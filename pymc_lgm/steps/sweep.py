@@ -1,9 +1,9 @@
-"""The step method for an arbitrary sweep: one or several choices on each axis."""
+"""Step methods that are a sweep: `Sweep` with any choices on each axis, and two with a name."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Unpack, override
+from typing import Any, Unpack, override
 
 import pymc as pm
 
@@ -26,7 +26,7 @@ from pymc_lgm.steps.options import (
     refuse_no_way_out,
 )
 
-__all__ = ["Sweep"]
+__all__ = ["ASIS", "SurrogateSlice", "Sweep"]
 
 
 class Sweep(LatentGaussianStep):
@@ -114,8 +114,6 @@ class Sweep(LatentGaussianStep):
     """
 
     name = "sweep"
-    moves, needs = "f and theta", "depends on its choices"
-    cubic_ops: ClassVar[int | str] = "1 or more"
     own_parameterizations: tuple[str, ...] | None = None
     """Parameterizations of a sweep that has a name; ``None`` if the user chooses them."""
 
@@ -240,6 +238,117 @@ class Sweep(LatentGaussianStep):
                 f"move={self.move!r} differentiates mean, covariance, prior and likelihood in "
                 f"theta, and {lacking}. Write move='slice'."
             )
+
+
+class ASIS(Sweep):
+    """Move f, then theta with f fixed, then with ν fixed; leaves p(theta, f | y) invariant.
+
+    Ancillarity-sufficiency interweaving: each parameterization mixes well where the other mixes
+    slowly, so the pair mixes well in both situations. A draw costs two O(n³) factorizations.
+    ``amplitude=10`` interweaves the scale of K ten more times without a factorization. Takes the
+    options of `Sweep` other than ``parameterization``.
+
+    See Also
+    --------
+    PseudoMarginal : The default: most effective draws per operation.
+    SurrogateSlice : Another choice of what is fixed while theta moves.
+    Sweep : All options; any list of such choices.
+
+    References
+    ----------
+    Yu and Meng (2011), *To center or not to center*, JCGS 20; Filippone, Zhong and Girolami
+    (2012), §3.
+
+    Examples
+    --------
+    >>> import pymc as pm, pymc_lgm as lgm
+    >>> with pm.Model():
+    ...     rho = pm.Uniform("rho", 0, 1)
+    ...     cov = pm.math.stack([[1.0, rho], [rho, 1.0]])
+    ...     f = pm.MvNormal("f", mu=[0.0, 0.0], cov=cov)
+    ...     y = lgm.Probit("y", f=f, observed=[0, 1])
+    ...     step = lgm.ASIS(latent_move="slice")
+    >>> step
+    ASIS([f, rho_interval__])
+    """
+
+    name = "asis"
+    own_parameterizations = ("sufficient", "whitened")
+
+
+class SurrogateSlice(Sweep):
+    """Move f, then theta given surrogate data, by slices; leaves p(theta, f | y) invariant.
+
+    Surrogate data slice sampling draws noisy observations g of f, with a variance that matches the
+    information in each observation of y. Theta then moves while whitened g, and whitened f given g,
+    are fixed. An evaluation costs two O(n³) operations; each hyper-parameter takes 2 to 4
+    evaluations. See `pymc_lgm.targets.surrogate`.
+
+    Parameters
+    ----------
+    vars : sequence of variables, optional
+        f and the hyper-parameters to move; by default all continuous variables.
+    noise : {"site", "taylor"}
+        How the variance of g is chosen: "site" combines each observation with the prior of its f_i;
+        "taylor" uses the likelihood alone.
+    move : {"slice", "metropolis"}
+        How theta moves.
+    latent_move, latent_repeats, theta_repeats, amplitude, target_accept, scale
+        As in `Sweep`. The paper uses ``latent_move="slice", latent_repeats=10``.
+    **kwargs
+        ``model``, ``theta``, ``rng``, ``initial_point`` and others: see `LatentGaussianStep`.
+
+    See Also
+    --------
+    ASIS : Cheaper per draw.
+    PseudoMarginal : The default, which integrates f out.
+
+    References
+    ----------
+    Murray and Adams (2010), *Slice sampling covariance hyperparameters of latent Gaussian models*,
+    NIPS 23, Algorithm 4.
+
+    Examples
+    --------
+    >>> import pymc as pm, pymc_lgm as lgm
+    >>> with pm.Model():
+    ...     eta = pm.HalfNormal("eta")
+    ...     f = pm.MvNormal("f", mu=[0.0, 0.0], cov=eta * pm.math.stack([[1, 0.5], [0.5, 1]]))
+    ...     y = lgm.Probit("y", f=f, observed=[0, 1])
+    ...     step = lgm.SurrogateSlice(noise="taylor")
+    >>> step
+    SurrogateSlice([f, eta_log__])
+    """
+
+    name = "surrogate_slice"
+
+    def __init__(
+        self,
+        vars: Sequence[Any] | None = None,
+        *,
+        noise: str = "site",
+        move: str = "slice",
+        latent_move: str | None = None,
+        latent_repeats: int = 1,
+        theta_repeats: int = 1,
+        amplitude: int = 0,
+        target_accept: float | None = None,
+        scale: float | None = None,
+        **kwargs: Unpack[StepOptions],
+    ):
+        one_of("noise", noise, ("site", "taylor"))
+        self.own_parameterizations = (f"surrogate-{noise}",)
+        super().__init__(
+            vars,
+            move=move,
+            latent_move=latent_move,
+            latent_repeats=latent_repeats,
+            theta_repeats=theta_repeats,
+            amplitude=amplitude,
+            target_accept=target_accept,
+            scale=scale,
+            **kwargs,
+        )
 
 
 def _no_amplitude(model: LatentGaussianModel) -> str:

@@ -36,7 +36,8 @@ from pytensor.tensor.subtensor import (
     indices_from_subtensor,
 )
 
-from pymc_lgm.compile.graphs import matrices, stacked
+from pymc_lgm.compile.graphs import stacked
+from pymc_lgm.compile.graphs.products import Product
 from pymc_lgm.compile.graphs.smooth import SmoothFunction
 from pymc_lgm.compile.graphs.upstream import (
     numba_funcify_ensure_cache,
@@ -244,6 +245,42 @@ def _elementary(fgraph: Any, node: Any) -> Any:
     return [pt.reciprocal(_number(1.0, x.type.ndim) + ELEMENTARY[pt.exp](-x))]
 
 
+LARGE = 10**6
+"""Size in bytes from which a constant matrix does not stay in a processor's cache."""
+
+
+def _multiplied(fgraph: Any, node: Any) -> Any:
+    """Replace a product of float64 matrices by `Product`."""
+    if type(node.op) is not Dot or any(v.type.dtype != "float64" for v in node.inputs):
+        return None
+    return [Product()(*node.inputs)]
+
+
+def _on_diagonal(fgraph: Any, node: Any) -> Any:
+    """Add a large diagonal constant, such as a jitter, to the diagonal only.
+
+    Adding n × n numbers would take as long as reading them from memory.
+    """
+    diagonals = [x for x in node.inputs if _is_large_diagonal(x)]
+    others = [x for x in node.inputs if x not in diagonals]
+    if not diagonals or not others:
+        return None
+    total = pt.add(*others) if len(others) > 1 else others[0]
+    if total.type.broadcastable != (False, False):
+        return None
+    values = sum(x.data.diagonal() for x in diagonals)
+    index = pt.constant(np.arange(values.size))
+    return [pt.inc_subtensor(total[index, index], values.astype(total.type.dtype))]
+
+
+def _is_large_diagonal(x: Variable) -> bool:
+    """Whether a variable is a large constant that is 0 except on its diagonal."""
+    if not isinstance(x, Constant) or x.type.ndim != 2 or x.data.nbytes < LARGE:
+        return False
+    square = x.data.shape[0] == x.data.shape[1]
+    return square and np.count_nonzero(x.data) == np.count_nonzero(x.data.diagonal())
+
+
 CALLED = (math.GammaLn, math.PolyGamma, math.Psi, math.TriGamma)
 """Operations that call a function, which prevents vectorization of the loop that they are in."""
 
@@ -318,9 +355,9 @@ FOR_NUMBA = (
     (dfs_rewriter(rewriter(_written_out, OpFromGraph, Blockwise, Elemwise)), 48.91),
     (in2out(rewriter(stacked.written_out, *stacked.OPERATIONS)), 48.92),
     (MergeOptimizer(), 48.93),
-    (dfs_rewriter(rewriter(matrices.multiplied, Dot)), 48.95),
+    (dfs_rewriter(rewriter(_multiplied, Dot)), 48.95),
     (dfs_rewriter(rewriter(_elementary, *ELEMENTARY, pt.sigmoid)), 48.96),
-    (dfs_rewriter(rewriter(matrices.on_diagonal, pt.add)), 48.97),
+    (dfs_rewriter(rewriter(_on_diagonal, pt.add)), 48.97),
     (dfs_rewriter(rewriter(_alone, Elemwise)), 48.975),
     (_Fused(), 48.98),
 )

@@ -364,11 +364,17 @@ class Writer:
         ndim = getattr(v.type, "ndim", 0)
         self._values[v] = _Value(("1",) * ndim, lambda loops, index: text)
 
-    def _view(self, v: Variable, of: _Value, shape: Sequence[str], index_of: Any) -> None:
+    def _made(self, v: Variable, name: str) -> bool:
+        """Store a variable as an array to which nothing else refers."""
+        self._values[v] = self._array(v, name, is_new=True)
+        return True
+
+    def _view(self, v: Variable, of: _Value, shape: Sequence[str], index_of: Any) -> bool:
         """Store a variable whose elements are elements of another one: at an index of its own."""
         self._values[v] = _Value(
             tuple(shape), lambda loops, index: of.read(loops, index_of(loops, index))
         )
+        return True
 
     def _array_of(self, v: Variable) -> str:
         """The name of a contiguous array with the elements of a variable."""
@@ -606,8 +612,7 @@ class Writer:
         def index_of(loops: _Loops, index: Index) -> Index:
             return tuple(index[where[a]] if a in where else "0" for a in range(len(x.shape)))
 
-        self._view(out, x, shape, index_of)
-        return True
+        return self._view(out, x, shape, index_of)
 
     def _reshaped(self, node: Any) -> bool:
         v = node.inputs[0]
@@ -648,8 +653,7 @@ class Writer:
         (out,) = node.outputs
         lengths = zip(node.inputs, out.type.shape, strict=True)
         shape = [self._scalar_text(v) if n is None else str(n) for v, n in lengths]
-        self._values[out] = self._array(out, self._empty(shape, out.type.dtype), is_new=True)
-        return True
+        return self._made(out, self._empty(shape, out.type.dtype))
 
     def _filled(self, node: Any) -> bool:
         v, *lengths = node.inputs
@@ -663,8 +667,7 @@ class Writer:
         for length, expected, n in zip(x.shape, shape[less:], v.type.shape, strict=True):
             self._require(length, length if n == 1 else expected)
 
-        self._view(out, x, shape, lambda loops, index: _repeated(index[less:], v.type.shape))
-        return True
+        return self._view(out, x, shape, lambda loops, index: _repeated(index[less:], v.type.shape))
 
     def _stacked(self, node: Any) -> bool:
         (out,) = node.outputs
@@ -676,8 +679,7 @@ class Writer:
         name = self._empty((str(length),), out.type.dtype)
         for k, element in enumerate(elements):
             self.lines.append(f"    {name}[{k}] = {element}")
-        self._values[out] = self._array(out, name, is_new=True)
-        return True
+        return self._made(out, name)
 
     def _split(self, node: Any) -> bool:
         x = self.value(node.inputs[0])
@@ -719,8 +721,7 @@ class Writer:
             loops.do(f"{name}[{', '.join(index)}] = {element}")
             loops.write()
             start = _plus(start, value.shape[axis])
-        self._values[out] = self._array(out, name, is_new=True)
-        return True
+        return self._made(out, name)
 
     def _length(self, node: Any) -> bool:
         self._number(node.outputs[0], self.value(node.inputs[0]).shape[node.op.i])
@@ -735,8 +736,7 @@ class Writer:
         shape = [
             own if n is None else str(n) for own, n in zip(part.shape, out.type.shape, strict=True)
         ]
-        self._view(out, self.value(v), shape, part.index_of)
-        return True
+        return self._view(out, self.value(v), shape, part.index_of)
 
     def _changed(self, node: Any) -> bool:
         """Write x with y at a part of it, or with y added there."""
@@ -869,8 +869,7 @@ class Writer:
             at[axes[1]] = _plus(str(columns), index[-1])
             return tuple(at[axis] for axis in range(len(x.shape)))
 
-        self._view(out, x, [*(x.shape[axis] for axis in others), length], index_of)
-        return True
+        return self._view(out, x, [*(x.shape[axis] for axis in others), length], index_of)
 
     def _diagonal_matrix(self, node: Any) -> bool:
         """Zeros with the last axis of an array as the diagonal of two axes."""
@@ -891,8 +890,7 @@ class Writer:
         place = ", ".join(at[axis] for axis in range(out.type.ndim))
         loops.do(f"{name}[{place}] = {x.read(loops, loops.index)}")
         loops.write()
-        self._values[out] = self._array(out, name, is_new=True)
-        return True
+        return self._made(out, name)
 
     def _shape(self, node: Any) -> bool:
         lengths = self.value(node.inputs[0]).shape
@@ -918,8 +916,7 @@ class Writer:
             loops.do(f"if {at[axis]} > 0:")
             loops.do(f"    {name}[{', '.join(at)}] {sign}= {name}[{', '.join(before)}]")
         loops.write()
-        self._values[out] = self._array(out, name, is_new=True)
-        return True
+        return self._made(out, name)
 
     def _factorized(self, node: Any) -> bool:
         """Call LAPACK for a Cholesky factor."""
@@ -928,12 +925,10 @@ class Writer:
             return False
         name = self._copy_of_all(v)
         self.lines.append(f"    f_cholesky({name})")
-        factor = self._array(out, name, is_new=True)
         if node.op.lower:
-            self._values[out] = factor
-        else:
-            self._view(out, factor, factor.shape[::-1], lambda loops, index: index[::-1])
-        return True
+            return self._made(out, name)
+        factor = self._array(out, name)
+        return self._view(out, factor, factor.shape[::-1], lambda loops, index: index[::-1])
 
     def _solved(self, node: Any) -> bool:
         """Call BLAS for equations with a triangle or a Cholesky factor, or several on a first axis.
@@ -999,8 +994,7 @@ class Writer:
         function = "f_products" if batch else "f_product"
         self.lines.append(f"    {name} = {function}({', '.join(names)})")
         (out,) = node.outputs
-        self._values[out] = self._array(out, name, is_new=True)
-        return True
+        return self._made(out, name)
 
     def _reduced(self, node: Any) -> bool:
         """Write a sum, product, maximum or the like, and return whether there is a rule for it."""
@@ -1038,8 +1032,7 @@ class Writer:
             self.lines.append(f"    {name}[:] = {start}")
             loops.do(f"{name}[{index}] = {step.format(f'{name}[{index}]', element)}")
         loops.write()
-        self._values[out] = self._array(out, name, is_new=True)
-        return True
+        return self._made(out, name)
 
 
 @dataclass(frozen=True)

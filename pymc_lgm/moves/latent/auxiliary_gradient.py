@@ -16,8 +16,8 @@ import numpy as np
 
 from pymc_lgm.gaussian import Posterior, Prior
 from pymc_lgm.linalg import Array, tally
-from pymc_lgm.moves.latent.stepping import Info, Stepping
-from pymc_lgm.state import State, acceptance_probability
+from pymc_lgm.moves.latent.stepping import Force, Info, Stepping, accept
+from pymc_lgm.state import State
 
 __all__ = ["AuxiliaryGradient", "Smoother", "auxiliary_gradient"]
 
@@ -104,13 +104,7 @@ def auxiliary_gradient(
     log_likelihood, g_new = model.log_likelihood_gradient(f, theta)
     log_ratio = log_likelihood - state.log_likelihood
     log_ratio += _tilt(P, z, z_new, g_new, s) - _tilt(P, z_new, z, g, s)
-    if not math.isfinite(log_ratio):
-        tally.numerical_rejections += 1
-        return state, Info(0.0, 2)
-    info = Info(acceptance_probability(log_ratio), 2)
-    if rng.uniform() < info.latent_acceptance:
-        return state.with_f(f, log_likelihood) or state, info
-    return state, info
+    return accept(rng, state, Force(f, log_likelihood, g_new), log_ratio, 2)
 
 
 def _propose(rng: np.random.Generator, prior: Prior, P: Smoother, center: Array, s: float) -> Array:

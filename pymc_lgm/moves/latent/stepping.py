@@ -80,10 +80,10 @@ DRIFTS: dict[Integrator, Callable[[float], Drift]] = {"rotation": rotation, "lea
 def accept(
     rng: np.random.Generator, state: State, end: Force | None, log_ratio: float, evaluations: int
 ) -> tuple[State, Info]:
-    """Take the end of a trajectory with probability min(1, exp(log_ratio)).
+    """Take a proposal, such as the end of a trajectory, with probability min(1, exp(log_ratio)).
 
-    If ``end`` is ``None`` or the ratio is not finite, the trajectory met a value that is not
-    finite. It is rejected, and counted in `pymc_lgm.linalg.tally`.
+    If ``end`` is ``None`` or the ratio is not finite, a value on the way was not finite. The
+    proposal is rejected, and counted in `pymc_lgm.linalg.tally`.
     """
     if end is None or not math.isfinite(log_ratio):
         tally.numerical_rejections += 1

@@ -17,11 +17,11 @@ from pymc_lgm.papers.solvers.kernel_matrix import KernelMatrix as KernelMatrix
 from pymc_lgm.papers.solvers.kernel_matrix import KernelSystem as KernelSystem
 from pymc_lgm.papers.solvers.lanczos import LogDeterminant as LogDeterminant
 from pymc_lgm.papers.solvers.lanczos import log_determinant as log_determinant
+from pymc_lgm.papers.solvers.pcg import Shifted as Shifted
 from pymc_lgm.papers.solvers.pcg import Solution as Solution
 from pymc_lgm.papers.solvers.pcg import conjugate_gradients as conjugate_gradients
 from pymc_lgm.papers.solvers.preconditioners import Identity as Identity
 from pymc_lgm.papers.solvers.preconditioners import LowRankAndBlocks as LowRankAndBlocks
 from pymc_lgm.papers.solvers.preconditioners import Preconditioner as Preconditioner
-from pymc_lgm.papers.solvers.shifted import Shifted as Shifted
 from pymc_lgm.papers.solvers.ulisse import UnbiasedSolution as UnbiasedSolution
 from pymc_lgm.papers.solvers.ulisse import ulisse as ulisse

@@ -1,4 +1,4 @@
-"""Preconditioned conjugate gradients for several right-hand sides at once."""
+"""Conjugate gradients for several right-hand sides at once, and as a preconditioner."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pymc_lgm.linalg import Array
+from pymc_lgm.papers.solvers.kernel_matrix import KernelSystem
 from pymc_lgm.papers.solvers.preconditioners import Identity, Preconditioner
 
-__all__ = ["Iteration", "Solution", "conjugate_gradients", "iterations"]
+__all__ = ["Iteration", "Shifted", "Solution", "conjugate_gradients", "iterations"]
 
 Times = Callable[[Array], Array]
 """V -> A V, for columns (n, N)."""
@@ -172,6 +173,46 @@ def conjugate_gradients(
         alphas=np.array(alphas).reshape(shape),
         betas=np.array(betas).reshape(shape),
     )
+
+
+class Shifted:
+    """P = A + δ I, applied by inner conjugate gradients, which converge faster than those of A.
+
+    Parameters
+    ----------
+    system : KernelSystem
+        A.
+    delta : float
+        δ. Cutajar et al. (2016) use a hundred times the noise variance.
+    rtol : float
+        Relative tolerance of the inner iteration.
+
+    Attributes
+    ----------
+    products : int
+        Number of products with A in inner iterations, a part of the total cost.
+    """
+
+    is_linear = False
+    log_determinant: float | None = None
+
+    def __init__(self, system: KernelSystem, delta: float, rtol: float = 1e-3):
+        self._inner = KernelSystem(system.kernel, system.shift + delta, system.scale)
+        self._rtol = rtol
+        self.products = 0
+
+    def solve(self, V: Array) -> Array:
+        """(A + δ I)⁻¹ V, approximately."""
+        solution = conjugate_gradients(self._inner.times, V, rtol=self._rtol)
+        self.products += solution.iterations
+        return solution.x
+
+    def draw(self, rng: np.random.Generator, count: int) -> Array:
+        """Raise an error: there are no cheap draws."""
+        raise NotImplementedError(
+            "A shifted system has no cheap draws. Write preconditioner='nystrom' for a "
+            "log-determinant."
+        )
 
 
 def _products(left: Array, right: Array) -> Array:
