@@ -352,18 +352,18 @@ class Audit:
         at_means = lgm.form.f_of(lgm.prior, theta, [each.copy() for each in probe.means])
         size = float(np.abs(at_means).max(initial=0.0) + np.sqrt(prior.variances.max(initial=0.0)))
         found = [_largest(label, "the mean of f", prior.mean, at_means, 1e-3 + size)]
-        mirrored, of = moved([2.0 * m - v for m, v in zip(probe.means, x, strict=True)])
+        mirrored, of = moved([2.0 * m - v for m, v in zip(probe.means, x, strict=True)]).tolist()
         what = "the log density of x mirrored at its mean"
         found.append(Difference(label, what, here, mirrored, 1.0 + max(scale, of)))
         for step in probe.steps:
             share = min(1.0, LONGEST / max(np.sqrt(step.quadratic_form), 1.0))
             up = moved([v + share * u for v, u in zip(x, step.of_latents, strict=True)])
             down = moved([v - share * u for v, u in zip(x, step.of_latents, strict=True)])
+            curvature = float(up[0] + down[0] - 2.0 * here)
+            of = float(1.0 + 4.0 * max(scale, up[1], down[1]))
+            of += ROUNDING * step.rounding / TOLERANCE
             what = f"the curvature of the log density of x in the direction {step.name}"
-            expected = -(share**2) * step.quadratic_form
-            of = max(scale, up[1], down[1])
-            curvature = up[0] + down[0] - 2.0 * here
-            of = 1.0 + 4.0 * of + ROUNDING * step.rounding / TOLERANCE
+            expected = -float(share**2) * step.quadratic_form
             found.append(Difference(label, what, expected, curvature, of))
             if step.of_f is not None:
                 there = [m + u for m, u in zip(probe.means, step.of_latents, strict=True)]
