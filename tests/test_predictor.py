@@ -554,14 +554,38 @@ def test_a_process_times_a_factor_is_divided_by_it(whitened, scale):
 
 
 def there_and_back(model):
-    """How far f is from itself after the process has been drawn, and the operations that took."""
-    rng, theta = np.random.default_rng(2), np.array([-0.4, 0.3])
+    """How far f is from itself after the processes were drawn, and the operations that took."""
+    rng, theta = np.random.default_rng(2), np.array([-0.4, 0.3, 0.2, -0.7])[: model.p]
     prior = model.prior(theta)
-    f = prior.mean + prior.multiply(rng.standard_normal(4))
+    f = prior.mean + prior.multiply(rng.standard_normal(model.n))
     before = tally.cubic_ops
-    (z,) = model.form.values_of(rng, prior, f)
+    z = model.form.values_of(rng, prior, f)
     ops = tally.cubic_ops - before
-    return np.abs(model.form.f_of(model.prior, theta, [z]) - f).max(), ops
+    return np.abs(model.form.f_of(model.prior, theta, z) - f).max(), ops
+
+
+@pytest.mark.parametrize("whitened", [False, True])
+def test_processes_times_factors_are_factorized_one_by_one(whitened):
+    """As for a mean and a log standard deviation; a move of one factor changes its process."""
+    with pm.Model() as built:
+        mean, log_sd = (
+            pm.Normal(f"eta_{k}", -0.5, 1.0, initval=-0.7)
+            * pm.gp.Latent(
+                cov_func=pm.gp.cov.Matern32(1, ls=pm.LogNormal(f"ls_{k}", 0, 0.5))
+            ).prior(f"z_{k}", X, reparameterize=whitened)
+            for k in "ab"
+        )
+        pm.Normal("y", mean, pm.math.exp(log_sd), observed=COUNTS)
+    model = lgm.read(built, compile_kwargs=QUICK)
+    theta = np.array([-0.4, 0.3, 0.2, -0.7])
+    prior = model.prior(theta)
+    assert isinstance(prior, BlocksPrior)
+    close(prior.covariance_times(np.eye(8)), model.cov(theta))
+    for step in np.diag([-0.9, 0.4, -0.5, 0.3]):
+        close(prior.moved(theta + step).covariance_times(np.eye(8)), model.cov(theta + step))
+    error, ops = there_and_back(model)
+    assert (error < 1e-9, ops) == (True, 0)
+    assert max(model.check(draws=5).values()) < 1e-6
 
 
 @pytest.mark.mutant

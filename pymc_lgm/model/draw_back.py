@@ -247,13 +247,11 @@ class DrawBack:
         if not self._whitened_blocks:
             return {}
         nu = np.empty(x.size)
-        if self._is_in_order:
+        if self._order is not None and self._whitens_as(prior):
             # With the signs D of S, |S| D L D is the root of S K S.
             s = self._factors(theta)
-            nu = np.sign(s) * prior.solve(s * x)
-        elif self._order is not None and isinstance(prior, BlocksPrior):
-            nu[self._order] = x
-            nu = prior.solve(nu)[self._order]
+            nu[self._order] = s * x
+            nu = np.sign(s) * prior.solve(nu)[self._order]
         else:
             known = self._at(theta)
             for k in self._whitened_blocks:

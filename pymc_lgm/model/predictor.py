@@ -356,24 +356,30 @@ class Predictor:
             "model with pm.NUTS()."
         )
 
-    def vectors(self) -> list[tuple[Index, Variable, Variable]]:
-        """The independent processes of f, if f consists of them alone.
+    def vectors(self) -> list[tuple[Index, Variable, list[Variable]]]:
+        """The independent processes of f, times factors, if f consists of them alone.
 
         Returns a tuple for each process: its elements of f, its covariance as a graph of theta,
-        and its covariance as a graph of the model's value variables.
+        and graphs of the model's value variables from which the covariance is computed.
         """
-        are_processes = all(block.latent.covariance is not None for block in self.blocks)
-        if self.order is None or self.factors is not None or not are_processes:
+        if self.order is None or any(block.latent.covariance is None for block in self.blocks):
             return []
         found = []
         for block in self.blocks:
             n = block.shape[-1]
             positions = self.order[block.part].reshape(-1, n)
+            factors = [None] * len(positions)
+            if block.factors is not None:
+                factors = [block.factors[k * n : (k + 1) * n] for k in range(len(positions))]
             covs = of_each(block.latent.covariance, block.shape)
-            found += list(zip(positions, covs, strict=True))
-        of_values = self._setting.model.replace_rvs_by_values([cov for _, cov in found])
+            found += list(zip(positions, factors, covs, strict=True))
+        of_values = self._setting.model.replace_rvs_by_values([cov for _, _, cov in found])
         placed = self._setting.place(of_values)
-        return [(i, a, b) for (i, _), a, b in zip(found, placed, of_values, strict=True)]
+        vectors = []
+        for (index, s, _), K, of_K in zip(found, placed, of_values, strict=True):
+            scaled = K if s is None else s[:, None] * K * s
+            vectors.append((index, scaled, [of_K, *([] if s is None else [self.graph.of_values])]))
+        return vectors
 
     def main_process(self) -> int | None:
         """The index of the process that f is, apart from a few independent variables added."""

@@ -132,7 +132,7 @@ class LinearPredictor(Form):
         covs = covariances(self._setting, [cov for _, cov, _ in vectors])
         parts = []
         for (index, _, of_values), (cov, own) in zip(vectors, covs, strict=True):
-            uses = {str(v.name) for v in ancestors([of_values])}
+            uses = {str(v.name) for v in ancestors(of_values)}
             enters, fixed = model.enters(uses), model.are_fixed(uses)
             parts.append((index, Part(model, self.n, index, cov, own, enters, fixed)))
         return parts
