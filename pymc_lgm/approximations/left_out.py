@@ -77,8 +77,8 @@ next. Interpolation at Chebyshev nodes converges geometrically, so the remaining
 beside 129 nodes at most 3e-7 for these counts and labels, and 1e-5 with Student errors."""
 
 ROUGH = 1e-2
-"""If after the last round the log density on all points differs by more than this from that on every
-second one, it is NaN."""
+"""If after the last round the log density on all points differs by more than this from that on
+every second one, it is NaN."""
 
 DEEP = 60.0
 """A line is cut off where its log density, with y_k and without, is this far below the maximum:
