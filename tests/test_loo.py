@@ -163,6 +163,30 @@ def test_weights_take_the_posterior_to_that_without_a_group(density, group):
         assert found.std(axis=0).max() < 1e-6
 
 
+@pytest.mark.parametrize(("nu", "scale"), [(4.0, 0.03), (1.0, 0.05), (4.0, 0.001)])
+def test_a_narrow_peak_with_heavy_tails_stays_on_its_line(nu, scale):
+    """A line that is far longer than the peak was cut in the middle, often without the peak.
+
+    All observations read one element. So the density is the same for every draw.
+    """
+    y, w = 0.3 + scale * np.array([0.0, 1.0, -0.5]), np.sqrt(nu) * scale
+
+    def density(f):
+        return -0.5 * (nu + 1.0) * np.log1p(((y - f) / w) ** 2)
+
+    likelihood = Likelihood(density, np.zeros(3, dtype=int))
+    prior = DensePrior.at(Constant([0.0], [[1.0]]), np.zeros(0))
+    q = laplace(likelihood, prior)
+    reads, uniform = np.zeros((3, 1), dtype=int), np.full((3, 1), 0.5)
+    found = left_out(likelihood.elements, np.arange(3), reads, q, np.array([0.31]), uniform)
+    t = np.arcsinh(8.0 / w) * np.linspace(-1.0, 1.0, 20_001)  # f = 0.3 + w sinh t
+    f = 0.3 + w * np.sinh(t)
+    ell = likelihood.elements(f[:, None])
+    joint = ell.sum(axis=1) - 0.5 * f**2 + np.log(np.cosh(t))
+    exact = logsumexp(joint) - logsumexp(joint[:, None] - ell, axis=0)
+    np.testing.assert_allclose(found.log_density, exact, atol=1e-2)
+
+
 def mean_and_scale():
     """Observations that read a mean and the logarithm of a standard deviation."""
     f = pm.MvNormal("f", mu=MEAN, cov=COV)

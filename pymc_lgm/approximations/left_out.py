@@ -77,7 +77,8 @@ next. Interpolation at Chebyshev nodes converges geometrically, so the remaining
 beside 129 nodes at most 3e-7 for these counts and labels, and 1e-5 with Student errors."""
 
 ROUGH = 1e-2
-"""If the log density still changes by more than this at the last level, it is NaN."""
+"""If after the last round the log density on all points differs by more than this from that on
+every second one, it is NaN."""
 
 DEEP = 60.0
 """A line is cut off where its log density, with y_k and without, is this far below the maximum:
@@ -95,11 +96,13 @@ WASTE = 4.0
 """A line that is this many times longer than needed is made shorter and integrated again, because
 its nodes are too far apart."""
 
-FEWEST = 101
+FEWEST, FEWEST_AGAIN = 101, 401
 MOST = 4001
 """Bounds of the number of points of the trapezoidal rule on a line. Between them, there are two per
 standard deviation of the posterior: for a normal density the error of the rule is then
-2 exp(−8π²), or 1e-34. `FEWEST` is enough for a line of 50 standard deviations."""
+2 exp(−8π²), or 1e-34. `FEWEST` is enough for a line of 50 standard deviations. Lines that are
+integrated again have at least `FEWEST_AGAIN`. If 129 nodes are not enough, as for a narrow peak
+with heavy tails, log g_k is evaluated at all points."""
 
 ROUNDS = 6
 """Largest number of attempts to find the ends of a line, by integration and by cutting off. The
@@ -251,22 +254,19 @@ def integrate_lines(lines: _Lines, uniform: Array) -> tuple[Array, Array]:
     todo = np.arange(lines.count)
     log_density = np.empty(lines.count)
     drawn = np.empty(lines.count)
-    for _ in range(ROUNDS):
+    for fewest in (FEWEST, *[FEWEST_AGAIN] * (ROUNDS - 1)):
         tried = low[todo], high[todo]
-        t, log_g, own, low[todo], high[todo] = lines.on_grid(todo, *tried)
+        t, log_g, own, low[todo], high[todo], is_rough = lines.on_grid(todo, *tried, fewest)
         log_density[todo] = _log_sum(log_g + own) - _log_sum(log_g)
+        log_density[todo[is_rough]] = np.nan
         drawn[todo] = _drawn(t, log_g, uniform[todo])
         begin, end = _ends(_moments(t, log_g), _moments(t, log_g + own))
-        infinite = ~np.isfinite(begin + end)
-        # Far out, exp(f) is infinite: half of the line is tried.
-        middle = 0.5 * (low[todo] + high[todo])
-        begin = np.where(infinite, 0.5 * (low[todo] + middle), begin)
-        end = np.where(infinite, 0.5 * (high[todo] + middle), end)
         # If an end has been cut off, the density beyond it is negligible.
         is_good = (begin > low[todo]) | (low[todo] > tried[0])
         is_good &= (end < high[todo]) | (high[todo] < tried[1])
         is_good &= high[todo] - low[todo] < WASTE * (end - begin)
-        moved = infinite | ~is_good
+        # Without a density anywhere there is nowhere to go.
+        moved = np.isfinite(begin + end) & (is_rough | ~is_good)
         if not moved.any():
             break
         todo = todo[moved]
@@ -347,15 +347,15 @@ class _Lines:
         raise NotImplementedError(f"{type(self).__name__} must say what y_k is.")
 
     def on_grid(
-        self, lines: Index, low: Array, high: Array
-    ) -> tuple[Array, Array, Array, Array, Array]:
-        """t, log g_k and log p(y_k | t) on a grid, (points, lines), and the lines' ends.
+        self, lines: Index, low: Array, high: Array, fewest: int
+    ) -> tuple[Array, Array, Array, Array, Array, NDArray[np.bool_]]:
+        """t, log g_k and log p(y_k | t) on a grid, (points, lines), and the ends of each line.
 
-        log g_k is NaN if 129 nodes are not enough.
+        The last result is whether the grid is too coarse for its density.
         """
         low, high, others = self._trimmed(lines, low, high)
         width = (high - low) / np.sqrt(self._variance[self._direction[lines]])
-        points = int(np.clip(2.0 * width.max(), FEWEST, MOST))
+        points = int(np.clip(2.0 * width.max(), fewest, MOST))
         middle, half = 0.5 * (low + high), 0.5 * (high - low)
         t = middle + half * np.linspace(-1.0, 1.0, points)[:, None]
         own = _zero_if_undefined(self._at(lines, self._f, t))
@@ -376,8 +376,14 @@ class _Lines:
             unstable, others, density = unstable[is_open], finer[:, is_open], again[is_open]
             if not unstable.size:
                 break
-        log_g[:, ~(change <= ROUGH)] = np.nan
-        return t, log_g, own, low, high
+        if unstable.size:
+            log_g[:, unstable] = _zero_if_undefined(self._others(lines[unstable], t[:, unstable]))
+            both = log_g[:, unstable] + own[:, unstable]
+            fine, coarse = (
+                _log_sum(both[::step]) - _log_sum(log_g[::step, unstable]) for step in (1, 2)
+            )
+            change[unstable] = np.abs(fine - coarse)
+        return t, log_g, own, low, high, ~(change <= ROUGH)
 
     def _trimmed(self, lines: Index, low: Array, high: Array) -> tuple[Array, Array, Array]:
         """Cut off what is `DEEP`; return the ends, and log g_k at the nodes of the first level.
@@ -615,11 +621,15 @@ def _log_sum(values: Array) -> Array:
 
 
 def _moments(t: Array, log_density: Array) -> tuple[Array, Array]:
-    """Mean and standard deviation of t under the density of each column."""
+    """Mean and standard deviation of t under the density of each column.
+
+    The deviation is at least a step of the grid, since a peak may lie between two points.
+    """
     weight = np.exp(log_density - log_density.max(axis=0))
     weight /= weight.sum(axis=0)
     mean = (weight * t).sum(axis=0)
-    return mean, np.sqrt((weight * (t - mean) ** 2).sum(axis=0))
+    deviation = np.sqrt((weight * (t - mean) ** 2).sum(axis=0))
+    return mean, np.maximum(deviation, t[1] - t[0])
 
 
 def _ends(cavity: tuple[Array, Array], posterior: tuple[Array, Array]) -> tuple[Array, Array]:
