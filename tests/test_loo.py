@@ -163,28 +163,55 @@ def test_weights_take_the_posterior_to_that_without_a_group(density, group):
         assert found.std(axis=0).max() < 1e-6
 
 
-@pytest.mark.parametrize(("nu", "scale"), [(4.0, 0.03), (1.0, 0.05), (4.0, 0.001)])
-def test_a_narrow_peak_with_heavy_tails_stays_on_its_line(nu, scale):
-    """A line that is far longer than the peak was cut in the middle, often without the peak.
+def student(nu, scale, *y):
+    """Errors with heavy tails, which make a narrow peak, or several."""
+    width = np.sqrt(nu) * scale
+    return lambda f: -0.5 * (nu + 1.0) * np.log1p(((np.array(y) - f) / width) ** 2)
 
-    All observations read one element. So the density is the same for every draw.
-    """
-    y, w = 0.3 + scale * np.array([0.0, 1.0, -0.5]), np.sqrt(nu) * scale
 
-    def density(f):
-        return -0.5 * (nu + 1.0) * np.log1p(((y - f) / w) ** 2)
+def with_outliers(f):
+    """A mixture of narrow and wide errors: Laplace's approximation is at the mode of the wide."""
+    narrow, wide = (norm.logpdf([0.3, 0.31, 1.0], f, sd) for sd in (0.01, 2.0))
+    return np.logaddexp(np.log(0.9) + narrow, np.log(0.1) + wide)
 
+
+def censored(f):
+    """Two observations above a limit, and one just below it: a cliff at the limit."""
+    is_above = [True, True, False]
+    return np.where(is_above, norm.logsf(0.5, f, 0.01), norm.logpdf(0.49, f, 0.01))
+
+
+@pytest.mark.parametrize(
+    ("density", "is_log_concave", "draws"),
+    [
+        (student(4.0, 0.03, 0.3, 0.33, 0.285), False, (0.31, 0.28)),
+        (student(1.0, 0.05, 0.3, 0.35, 0.275), False, (0.31, 0.25)),
+        (student(4.0, 0.001, 0.3, 0.301, 0.2995), False, (0.3, 0.3008)),
+        (student(3.0, 0.05, 0.3, -0.8, 0.32), False, (0.31, -0.78)),
+        (with_outliers, False, (0.305, 0.29)),
+        (censored, True, (0.5, 0.53)),
+        (lambda f: -np.logaddexp(0.0, 200.0 * f * np.array([1.0, -1.0, -1.0])), True, (0.0, 0.004)),
+    ],
+    ids=["peak", "cauchy", "needle", "two modes", "mixture", "cliff", "labels"],
+)
+def test_a_density_of_one_element_is_the_same_for_every_draw(density, is_log_concave, draws):
+    """Its line is integrated piece by piece, until peaks, cliffs and further modes are resolved."""
     likelihood = Likelihood(density, np.zeros(3, dtype=int))
     prior = DensePrior.at(Constant([0.0], [[1.0]]), np.zeros(0))
     q = laplace(likelihood, prior)
     reads, uniform = np.zeros((3, 1), dtype=int), np.full((3, 1), 0.5)
-    found = left_out(likelihood.elements, np.arange(3), reads, q, np.array([0.31]), uniform)
-    t = np.arcsinh(8.0 / w) * np.linspace(-1.0, 1.0, 20_001)  # f = 0.3 + w sinh t
-    f = 0.3 + w * np.sinh(t)
+    t = 10.0 ** np.linspace(-7.0, 1.0, 3001)
+    grids = [x + np.r_[-t, 0.0, t] for x in (0.0, 0.3, 0.31, 0.49, 0.5, -0.8, *q.center)]
+    f = np.unique(np.concatenate(grids))
     ell = likelihood.elements(f[:, None])
-    joint = ell.sum(axis=1) - 0.5 * f**2 + np.log(np.cosh(t))
+    joint = ell.sum(axis=1) - 0.5 * f**2 + np.log(np.gradient(f))
     exact = logsumexp(joint) - logsumexp(joint[:, None] - ell, axis=0)
-    np.testing.assert_allclose(found.log_density, exact, atol=1e-2)
+    for draw in draws:
+        found = left_out(
+            likelihood.elements, np.arange(3), reads, q, np.array([draw]), uniform,
+            is_log_concave=is_log_concave,
+        )  # fmt: skip
+        np.testing.assert_allclose(found.log_density, exact, atol=1e-4)
 
 
 def mean_and_scale():

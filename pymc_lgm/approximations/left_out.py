@@ -61,56 +61,55 @@ __all__ = [
 
 Index = NDArray[np.intp]
 
-LEVELS = (9, 17, 33, 65, 129)
-"""Numbers of Chebyshev nodes at which log g_k is evaluated on a line, until its log density is
-stable.
+NODES = (9, 17)
+"""Chebyshev nodes of a piece of a line at which log g_k is evaluated, a quadratic with a small
+analytic remainder: the second ones if the results with every other one of the first differ."""
 
-log g_k is a quadratic with a small analytic remainder. With a process of 60 elements, 47 % of the
-lines were stable with 17 nodes for counts, 33 % for labels and 2 % for Student errors. All others
-were with 33, except for 6 % of those with Student errors. The nodes of each level include those of
-the one before.
-"""
+FINE = 65
+"""Nodes of the Clenshaw–Curtis rule on a piece, which include the others. log p(y_k | t) is
+evaluated there, which costs little, and log g_k is interpolated."""
 
-ENOUGH = 1e-4
-"""A line needs no further nodes if its log density changes by less than this from one level to the
-next. Interpolation at Chebyshev nodes converges geometrically, so the remaining error is smaller:
-beside 129 nodes at most 3e-7 for these counts and labels, and 1e-5 with Student errors."""
+CLOSE = 1e-5
+"""A piece whose integral changes by less than this share of that over the line, from one rule to
+the next, needs no finer one: rules for analytic functions converge geometrically."""
 
 ROUGH = 1e-2
-"""If after the last round the log density on all points differs by more than this from that on
-every second one, it is NaN."""
+"""If a piece changes by more than this share of the integral after the last halving, the log
+density is NaN."""
+
+NEGLIGIBLE = 1e-8
+"""Share of the integral below which a tail is left out."""
 
 DEEP = 60.0
-"""A line is cut off where its log density, with y_k and without, is this far below the maximum:
-e⁻⁶⁰ is 1e-26."""
+"""Nats below the maximum of the line, with y_k and without, at which a piece counts as empty: e⁻⁶⁰
+is 1e-26."""
 
 REACH = 7.0
-"""Standard deviations of the posterior and of the cavity g_k that a line covers on each side at
-first. A normal density has 3e-12 of its mass beyond."""
+"""Standard deviations of the posterior, of the cavity g_k and of the prior that a line covers on
+each side. A normal density has 3e-12 of its mass beyond."""
 
-NEEDED = 5.0
-"""Standard deviations that a line must cover after its integration has measured them; otherwise it
-is made longer and integrated again. A normal density has 6e-7 of its mass beyond."""
+OUTWARD = REACH * 2.0 ** np.arange(7)
+INWARD = 4.0 ** -np.arange(5)
+"""Ends of the first pieces of a line if g_k may have several modes, in standard deviations of q: on
+both sides of its center, and on both sides of the draw, which is where the posterior has mass. A
+mode between two nodes is missed if the likelihood has no heavy tails. It is a choice."""
 
-WASTE = 4.0
-"""A line that is this many times longer than needed is made shorter and integrated again, because
-its nodes are too far apart."""
+HALVINGS = 30
+"""Largest number of times that a piece is halved. At a jump of p(y_k | t) the error is halved each
+time, and 17 are enough."""
 
-FEWEST, FEWEST_AGAIN = 101, 401
-MOST = 4001
-"""Bounds of the number of points of the trapezoidal rule on a line. Between them, there are two per
-standard deviation of the posterior: for a normal density the error of the rule is then
-2 exp(−8π²), or 1e-34. `FEWEST` is enough for a line of 50 standard deviations. Lines that are
-integrated again have at least `FEWEST_AGAIN`. If 129 nodes are not enough, as for a narrow peak
-with heavy tails, log g_k is evaluated at all points."""
-
-ROUNDS = 6
-"""Largest number of attempts to find the ends of a line, by integration and by cutting off. The
-result of the last is used. Draws of the likelihoods in tests/test_loo.py needed one or two."""
+MOST = 300
+"""Number of pieces of a line at which halving ends: a density that needs more is noise."""
 
 STEP = 0.1
 """Step of differences, in standard deviations of the posterior. They give first guesses and
 directions, which need a digit or two."""
+
+FLATTEST = 1e-6
+"""Smallest precision of the prior along a line, relative to that of the posterior."""
+
+OVERSHOOT = 3.0
+"""Nats by which an interpolated log g_k may be larger than at all nodes of a piece."""
 
 LOST = 1e-12
 """Smallest precision of a cavity of normal observations, relative to that of the posterior. With a
@@ -140,6 +139,8 @@ def left_out(
     q: GaussianApproximation,
     f: Array,
     uniform: Array,
+    *,
+    is_log_concave: bool = False,
 ) -> LeftOut:
     """Integrate over the line of each observation, for one draw f.
 
@@ -157,6 +158,8 @@ def left_out(
         A draw from p(f | y, theta).
     uniform : ndarray, shape (M, s)
         Uniform numbers in (0, 1). From the first ones the f_i are drawn.
+    is_log_concave : bool
+        Whether the likelihood is, so that the density on a line has one mode.
 
     Returns
     -------
@@ -165,11 +168,11 @@ def left_out(
 
     Notes
     -----
-    For a dense process, O(n²) for each f_i, or for each observation that reads several; and mostly
-    17 M to 33 M rows of the likelihood, O(M E).
+    For a dense process, O(n²) for each f_i, or for each observation that reads several; and some
+    35 M to 60 M rows of the likelihood, or 200 M if it is not log-concave, O(M E).
     """
     lines = ObservationLines(elements, which, reads, q, f)
-    log_density, t = integrate_lines(lines, uniform[:, 0])
+    log_density, t = integrate_lines(lines, uniform[:, 0], is_unimodal=is_log_concave)
     return LeftOut(log_density, lines.read_at(t), lines.base[which])
 
 
@@ -221,6 +224,8 @@ def left_out_groups(
     group: Index,
     q: GaussianApproximation,
     f: Array,
+    *,
+    is_log_concave: bool = False,
 ) -> tuple[Array, Array]:
     """Leave out the observations of each group together, for one draw f.
 
@@ -240,39 +245,107 @@ def left_out_groups(
 
     Notes
     -----
-    For a dense process, O(n²) for each group; and mostly 120 G to 140 G rows of the likelihood,
-    O(G E).
+    For a dense process, O(n²) for each group; and some 100 G to 120 G rows of the likelihood, or
+    more if it is not log-concave, O(G E).
     """
     lines = _Groups(elements, which, site, group, q, f)
-    log_density, _ = integrate_lines(lines, np.full(lines.count, 0.5))
+    middle = np.full(lines.count, 0.5)
+    log_density, _ = integrate_lines(lines, middle, is_unimodal=is_log_concave)
     return log_density, np.bincount(group, lines.base[which])
 
 
-def integrate_lines(lines: _Lines, uniform: Array) -> tuple[Array, Array]:
-    """log p(y_k | y_-k, r, theta) of each line, and a draw of t from g_k."""
-    low, high = lines.first_guess()
-    todo = np.arange(lines.count)
-    log_density = np.empty(lines.count)
-    drawn = np.empty(lines.count)
-    for fewest in (FEWEST, *[FEWEST_AGAIN] * (ROUNDS - 1)):
-        tried = low[todo], high[todo]
-        t, log_g, own, low[todo], high[todo], is_rough = lines.on_grid(todo, *tried, fewest)
-        log_density[todo] = _log_sum(log_g + own) - _log_sum(log_g)
-        log_density[todo[is_rough]] = np.nan
-        drawn[todo] = _drawn(t, log_g, uniform[todo])
-        begin, end = _ends(_moments(t, log_g), _moments(t, log_g + own))
-        # If an end has been cut off, the density beyond it is negligible.
-        is_good = (begin > low[todo]) | (low[todo] > tried[0])
-        is_good &= (end < high[todo]) | (high[todo] < tried[1])
-        is_good &= high[todo] - low[todo] < WASTE * (end - begin)
-        # Without a density anywhere there is nowhere to go.
-        moved = np.isfinite(begin + end) & (is_rough | ~is_good)
-        if not moved.any():
-            break
-        todo = todo[moved]
-        margin = (REACH - NEEDED) / (2.0 * NEEDED) * (end - begin)[moved]
-        low[todo], high[todo] = begin[moved] - margin, end[moved] + margin
+def integrate_lines(
+    lines: _Lines, uniform: Array, *, is_unimodal: bool = False
+) -> tuple[Array, Array]:
+    """log p(y_k | y_-k, r, theta) of each line, and a draw of t from g_k.
+
+    Pieces of a line are halved until none changes its integrals. The integrals are those of g_k and
+    of p(y_k | t) g_k. ``is_unimodal`` says that the likelihood is log-concave, so g_k has one mode.
+    """
+    log_density, drawn = np.empty(lines.count), np.empty(lines.count)
+    block = CELLS // (FINE * 2 * (OUTWARD.size + INWARD.size))
+    for begin in range(0, lines.count, block):
+        which = np.arange(begin, min(begin + block, lines.count))
+        log_density[which], drawn[which] = _integrated(lines, which, uniform[which], is_unimodal)
     return log_density, drawn
+
+
+@np.errstate(all="ignore")
+def _integrated(
+    lines: _Lines, which: Index, uniform: Array, is_unimodal: bool
+) -> tuple[Array, Array]:
+    """The results of `integrate_lines` for some of the lines."""
+    edges = lines.first_edges(which, is_unimodal)
+    if is_unimodal:
+        # Beyond its ends a density with one mode decreases, and is mostly negligible.
+        pieces = lines.on_pieces(*_between(which, edges[1:3]))
+        widths = np.stack([edges[1] - edges[0], edges[3] - edges[2]])
+        has_tail = ~(pieces.ends + np.log(widths) <= np.log(NEGLIGIBLE))
+        for tail, two in zip(has_tail, (edges[:2], edges[2:]), strict=True):
+            if tail.any():
+                beyond = _between(which[tail], two[:, tail])
+                pieces = pieces.joined(lines.on_pieces(*beyond))
+    else:
+        pieces = lines.on_pieces(*_between(which, edges))
+    for halving in range(HALVINGS + 1):
+        line = pieces.line - which[0]
+        top, total = np.full((2, which.size), -np.inf), np.full((2, which.size), -np.inf)
+        for k in range(2):
+            np.maximum.at(top[k], line, pieces.top[k])
+        has_mass = ((pieces.top >= top[:, line] - DEEP) & np.isfinite(pieces.top)).any(axis=0)
+        for k in range(2):
+            np.logaddexp.at(total[k], line[has_mass], pieces.integral[k, has_mass])
+        shares = np.where(pieces.change > -np.inf, np.exp(pieces.change - total[:, line]), 0.0)
+        share = np.where(has_mass, shares.max(axis=0), 0.0)
+        is_open = ~(share <= CLOSE) & (np.bincount(line)[line] <= MOST)
+        if not is_open.any() or halving == HALVINGS:
+            break
+        k, low, high = pieces.line[is_open], pieces.low[is_open], pieces.high[is_open]
+        middle = 0.5 * (low + high)
+        halves = (np.tile(k, 2), np.concatenate([low, middle]), np.concatenate([middle, high]))
+        pieces = pieces.only(~is_open).joined(lines.on_pieces(*halves))
+    log_density = total[1] - total[0]
+    log_density[line[~(share <= ROUGH)]] = np.nan
+    return log_density, _drawn(pieces.only(has_mass), line[has_mass], uniform)
+
+
+class _Pieces(NamedTuple):
+    """Pieces of lines, m of them, and integrals over them, of g_k and of p(y_k | t) g_k.
+
+    Attributes
+    ----------
+    line : ndarray of int, shape (m,)
+    low, high : ndarray, shape (m,)
+    ends : ndarray, shape (2, m)
+        The log integrand at the lower and at the upper end, less the log integral: the larger of
+        the two.
+    top : ndarray, shape (2, m)
+        The largest of the log integrands at nodes.
+    integral : ndarray, shape (2, m)
+        Log integrals.
+    change : ndarray, shape (2, m)
+        The log of the difference from those of a coarser rule.
+    mass : ndarray, shape (FINE, m)
+        Logarithms of the terms that add up to the integral of g_k.
+    """
+
+    line: Index
+    low: Array
+    high: Array
+    ends: Array
+    top: Array
+    integral: Array
+    change: Array
+    mass: Array
+
+    def only(self, some: NDArray[np.bool_]) -> _Pieces:
+        """Some of the pieces."""
+        return _Pieces._make(each[..., some] for each in self)
+
+    def joined(self, other: _Pieces) -> _Pieces:
+        """These pieces and others."""
+        pairs = zip(self, other, strict=True)
+        return _Pieces._make(np.concatenate(pair, axis=-1) for pair in pairs)
 
 
 class _Lines:
@@ -321,14 +394,39 @@ class _Lines:
         self._center = averages.T @ (q.center - f)
         self.base = elements(f[None])[0]
 
-    def first_guess(self) -> tuple[Array, Array]:
-        """Where the lines begin and end, if q and the cavities q(t) / p(y_k | t) are normal."""
-        variance = self._variance[self._direction]
-        center = self._center[self._direction]
+    def first_edges(self, lines: Index, is_unimodal: bool) -> Array:
+        """Edges of pieces that cover the posterior, the cavity and the prior of t on some lines.
+
+        With one mode they are the ends of the prior and, between them, those of the others.
+        """
+        low, high = self._guess(lines)
+        variance = self._variance[self._direction[lines]]
+        slope, curvature = (each[self._direction[lines]] for each in (self._slope, self._curvature))
+        # The prior may be flat along a line.
+        curvature = np.maximum(curvature, FLATTEST / variance)
+        reach = REACH / np.sqrt(curvature)
+        first = np.minimum(low, -slope / curvature - reach)
+        last = np.maximum(high, -slope / curvature + reach)
+        edges = np.stack([first, low, high, last])
+        if not is_unimodal:
+            center, deviation = self._center[self._direction[lines]], np.sqrt(variance)
+            outward, inward = (
+                np.outer(np.r_[-each, each], deviation) for each in (OUTWARD, INWARD)
+            )
+            edges = np.concatenate([edges, center + outward, inward])
+        return np.sort(np.clip(edges, first, last), axis=0)
+
+    def _guess(self, lines: Index) -> tuple[Array, Array]:
+        """Where posteriors and cavities begin and end, if q and the cavities are normal.
+
+        The cavities are q(t) / p(y_k | t).
+        """
+        variance = self._variance[self._direction[lines]]
+        center = self._center[self._direction[lines]]
         deviation = np.sqrt(variance)
         h = STEP * deviation
         steps = np.outer([-1.0, 0.0, 1.0], h)
-        below, at, above = self._at(np.arange(self.count), self._q.center, steps)
+        below, at, above = self._at(lines, self._q.center, steps)
         slope, curvature = (above - below) / (2.0 * h), (2.0 * at - above - below) / h**2
         # The variance of a cavity is at most a thousand times that of q.
         curvature = np.where(np.isfinite(curvature), np.clip(curvature, 0.0, 0.999 / variance), 0.0)
@@ -338,6 +436,39 @@ class _Lines:
         low = np.minimum(mean - REACH * scale, center - REACH * deviation)
         return low, np.maximum(mean + REACH * scale, center + REACH * deviation)
 
+    def on_pieces(self, line: Index, low: Array, high: Array) -> _Pieces:
+        """Integrate over pieces of lines, with more nodes where the first are not enough."""
+        middle, half = 0.5 * (low + high), 0.5 * (high - low)
+        t = middle + half * _rule(FINE)[0][:, None]
+        own = _zero_if_undefined(self._at(line, self._f, t))
+        turn = _turns(line)
+        few, many = (t[:: (FINE - 1) // (n - 1)] for n in NODES)
+        at_few = self._in_turns(line, few, turn)
+        pieces = _Pieces(line, low, high, *_integrals(at_few, own, half))
+        top = np.full((2, self.count), -np.inf)
+        for k in range(2):
+            np.maximum.at(top[k], line, pieces.top[k])
+        is_open = (pieces.top >= top[:, line] - DEEP).any(axis=0)
+        is_open &= ~(pieces.change <= pieces.integral + np.log(CLOSE)).all(axis=0)
+        if is_open.any():
+            at_many = np.empty((NODES[1], int(is_open.sum())))
+            at_many[::2] = at_few[:, is_open]
+            others = many[1::2, is_open]
+            at_many[1::2] = self._in_turns(line[is_open], others, turn[is_open])
+            finer = _integrals(at_many, own[:, is_open], half[is_open])
+            for whole, some in zip(pieces[3:], finer, strict=True):
+                whole[:, is_open] = some
+        return pieces
+
+    def _in_turns(self, line: Index, t: Array, turn: Index) -> Array:
+        """`_others`, which takes one piece of each line at a time."""
+        values = np.empty(t.shape)
+        for k in range(int(turn.max(initial=-1)) + 1):
+            mine = turn == k
+            if mine.any():
+                values[:, mine] = self._others(line[mine], t[:, mine])
+        return _zero_if_undefined(values)
+
     def _at(self, lines: Index, center: Array, t: Array) -> Array:
         """log p(y_k | f) at f = center + c t, (points, lines)."""
         raise NotImplementedError(f"{type(self).__name__} must say what y_k is.")
@@ -345,75 +476,6 @@ class _Lines:
     def _leave_out(self, values: Array, lines: Index) -> None:
         """Set the y_k of each line to 0 in elements of the log density, (lines, nodes, E)."""
         raise NotImplementedError(f"{type(self).__name__} must say what y_k is.")
-
-    def on_grid(
-        self, lines: Index, low: Array, high: Array, fewest: int
-    ) -> tuple[Array, Array, Array, Array, Array, NDArray[np.bool_]]:
-        """t, log g_k and log p(y_k | t) on a grid, (points, lines), and the ends of each line.
-
-        The last result is whether the grid is too coarse for its density.
-        """
-        low, high, others = self._trimmed(lines, low, high)
-        width = (high - low) / np.sqrt(self._variance[self._direction[lines]])
-        points = int(np.clip(2.0 * width.max(), fewest, MOST))
-        middle, half = 0.5 * (low + high), 0.5 * (high - low)
-        t = middle + half * np.linspace(-1.0, 1.0, points)[:, None]
-        own = _zero_if_undefined(self._at(lines, self._f, t))
-        unstable = np.arange(lines.size)
-        log_g = _chebyshev(LEVELS[0], points)[1] @ others
-        density = _log_sum(log_g + own) - _log_sum(log_g)
-        change = np.full(lines.size, np.inf)
-        for level in LEVELS[1:]:
-            nodes, to_grid = _chebyshev(level, points)
-            finer = np.empty((level, unstable.size))
-            finer[::2] = others
-            at = middle[unstable] + half[unstable] * nodes[1::2, None]
-            finer[1::2] = self._others(lines[unstable], at)
-            log_g[:, unstable] = to_grid @ finer
-            again = _log_sum(log_g[:, unstable] + own[:, unstable]) - _log_sum(log_g[:, unstable])
-            change[unstable] = np.abs(again - density)
-            is_open = ~(change[unstable] <= ENOUGH)
-            unstable, others, density = unstable[is_open], finer[:, is_open], again[is_open]
-            if not unstable.size:
-                break
-        if unstable.size:
-            log_g[:, unstable] = _zero_if_undefined(self._others(lines[unstable], t[:, unstable]))
-            both = log_g[:, unstable] + own[:, unstable]
-            fine, coarse = (
-                _log_sum(both[::step]) - _log_sum(log_g[::step, unstable]) for step in (1, 2)
-            )
-            change[unstable] = np.abs(fine - coarse)
-        return t, log_g, own, low, high, ~(change <= ROUGH)
-
-    def _trimmed(self, lines: Index, low: Array, high: Array) -> tuple[Array, Array, Array]:
-        """Cut off what is `DEEP`; return the ends, and log g_k at the nodes of the first level.
-
-        If log g_k were 1e10 nats below the maximum at an end, the polynomial would be wrong
-        everywhere.
-        """
-        low, high = low.copy(), high.copy()
-        nodes = _chebyshev(LEVELS[0], FEWEST)[0][::-1, None]  # from low to high
-        others = np.empty((nodes.size, lines.size))
-        todo = np.arange(lines.size)
-        for _ in range(ROUNDS):
-            middle, half = 0.5 * (low + high)[todo], 0.5 * (high - low)[todo]
-            t = middle + half * nodes
-            others[:, todo] = self._others(lines[todo], t)
-            log_g = np.where(np.isfinite(others[:, todo]), others[:, todo], -np.inf)
-            both = log_g + _zero_if_undefined(self._at(lines[todo], self._f, t))
-            # If a density is 0 everywhere, −inf is compared with −inf: nothing is deep.
-            is_deep = (log_g < log_g.max(axis=0) - DEEP) & ~(both >= both.max(axis=0) - DEEP)
-            first = np.maximum(np.argmin(is_deep, axis=0) - 1, 0)
-            last = nodes.size - np.maximum(np.argmin(is_deep[::-1], axis=0), 1)
-            each = np.arange(todo.size)
-            low[todo], high[todo] = t[first, each], t[last, each]
-            todo = todo[(first > 0) | (last < nodes.size - 1)]
-            if not todo.size:
-                break
-        else:
-            middle, half = 0.5 * (low + high)[todo], 0.5 * (high - low)[todo]
-            others[:, todo] = self._others(lines[todo], middle + half * nodes)
-        return low, high, others[::-1]
 
     def _others(self, lines: Index, t: Array) -> Array:
         """log g_k at t, (nodes, lines), up to a constant."""
@@ -595,17 +657,79 @@ class _Groups(_Lines):
         return out
 
 
-@lru_cache(maxsize=16)
-def _chebyshev(nodes: int, points: int) -> tuple[Array, Array]:
-    """Nodes from 1 to −1, and the matrix from values there to values at equidistant points."""
-    vandermonde = np.polynomial.chebyshev.chebvander
-    x = np.cos(np.pi * np.arange(nodes) / (nodes - 1))
+@lru_cache
+def _to_coefficients(nodes: int) -> tuple[Array, Array]:
+    """Chebyshev nodes from −1 to 1, and the matrix from values there to coefficients."""
+    x = -np.cos(np.pi * np.arange(nodes) / (nodes - 1))
     ends = np.ones(nodes)
     ends[[0, -1]] = 0.5
-    to_coefficients = 2.0 / (nodes - 1) * ends[:, None] * vandermonde(x, nodes - 1).T * ends
-    fine = np.linspace(-1.0, 1.0, points)
-    result: Array = vandermonde(fine, nodes - 1) @ to_coefficients
-    return x, result
+    vandermonde = np.polynomial.chebyshev.chebvander(x, nodes - 1)
+    return x, 2.0 / (nodes - 1) * ends[:, None] * vandermonde.T * ends
+
+
+@lru_cache
+def _rule(nodes: int) -> tuple[Array, Array]:
+    """The Clenshaw–Curtis rule on [−1, 1]: nodes and weights."""
+    x, to_coefficients = _to_coefficients(nodes)
+    order = np.arange(0, nodes, 2)
+    return x, (2.0 / (1.0 - order**2)) @ to_coefficients[::2]
+
+
+@lru_cache
+def _interpolation(nodes: int) -> Array:
+    """The matrix from values at Chebyshev nodes to those at the nodes of the fine rule."""
+    vandermonde = np.polynomial.chebyshev.chebvander(_rule(FINE)[0], nodes - 1)
+    result: Array = vandermonde @ _to_coefficients(nodes)[1]
+    return result
+
+
+def _integrals(log_g: Array, own: Array, half: Array) -> tuple[Array, ...]:
+    """The last five attributes of `_Pieces`, from log g_k at some of the nodes, and log p(y_k | t).
+
+    If g_k is 0 at a node, it has no logarithm to interpolate. Then the integrals are those of the
+    rule with these nodes, and they count as wrong: the piece is halved if they matter.
+    """
+    nodes = len(log_g)
+    at_nodes = own[:: (FINE - 1) // (nodes - 1)]
+    top = np.stack([log_g.max(axis=0), (log_g + at_nodes).max(axis=0)])
+    # A polynomial near a jump may be too large between the nodes: such a piece is halved.
+    fine, coarse = (
+        np.minimum(_interpolation(len(values)) @ values, top[0] + OVERSHOOT)
+        for values in (log_g, log_g[::2])
+    )
+    fine, coarse, half_fine = (
+        values + np.log(_rule(len(values))[1])[:, None] + np.log(half)
+        for values in (fine, coarse, fine[::2])
+    )
+    integral, change = np.empty_like(top), np.empty_like(top)
+    for k, added in enumerate((np.zeros_like(own), own)):
+        integral[k] = _log_sum(fine + added)
+        others = _log_sum(coarse + added), _log_sum(half_fine + added[::2])
+        change[k] = np.maximum(*(_log_difference(integral[k], other) for other in others))
+    if (is_zero := ~np.isfinite(log_g).all(axis=0)).any():
+        values = (log_g + np.log(_rule(nodes)[1])[:, None] + np.log(half))[:, is_zero]
+        integral[:, is_zero] = _log_sum(values), _log_sum(values + at_nodes[:, is_zero])
+        change[:, is_zero] = integral[:, is_zero]
+        fine[:, is_zero] = -np.inf
+        fine[:: (FINE - 1) // (nodes - 1), is_zero] = values
+    at_ends = np.stack([log_g[[0, -1]], (log_g + at_nodes)[[0, -1]]], axis=1)
+    return (at_ends - integral).max(axis=1), top, integral, change, fine
+
+
+def _between(lines: Index, edges: Array) -> tuple[Index, Array, Array]:
+    """The line and the ends of each piece between edges, (edges, lines), without empty ones."""
+    low, high = edges[:-1].ravel(), edges[1:].ravel()
+    is_some = ~(high <= low)
+    return np.tile(lines, len(edges) - 1)[is_some], low[is_some], high[is_some]
+
+
+def _turns(line: Index) -> Index:
+    """For each piece, how many before it are of the same line."""
+    order = np.argsort(line, kind="stable")
+    first = np.searchsorted(line[order], line[order])
+    turn = np.empty_like(line)
+    turn[order] = np.arange(line.size) - first
+    return turn
 
 
 def _zero_if_undefined(log_density: Array) -> Array:
@@ -614,37 +738,39 @@ def _zero_if_undefined(log_density: Array) -> Array:
 
 
 def _log_sum(values: Array) -> Array:
-    """log Σ exp of each column."""
+    """log Σ exp of each column; −inf if all are."""
     top = values.max(axis=0)
+    top = np.where(np.isfinite(top), top, 0.0)
     result: Array = top + np.log(np.exp(values - top).sum(axis=0))
     return result
 
 
-def _moments(t: Array, log_density: Array) -> tuple[Array, Array]:
-    """Mean and standard deviation of t under the density of each column.
-
-    The deviation is at least a step of the grid, since a peak may lie between two points.
-    """
-    weight = np.exp(log_density - log_density.max(axis=0))
-    weight /= weight.sum(axis=0)
-    mean = (weight * t).sum(axis=0)
-    deviation = np.sqrt((weight * (t - mean) ** 2).sum(axis=0))
-    return mean, np.maximum(deviation, t[1] - t[0])
+def _log_difference(a: Array, b: Array) -> Array:
+    """log |exp(a) − exp(b)|."""
+    top = np.maximum(a, b)
+    difference = top + np.log(-np.expm1(-np.abs(a - b)))
+    return np.where(top == -np.inf, -np.inf, difference)
 
 
-def _ends(cavity: tuple[Array, Array], posterior: tuple[Array, Array]) -> tuple[Array, Array]:
-    """From `NEEDED` standard deviations below both means to as many above both."""
-    low = np.minimum(*(mean - NEEDED * deviation for mean, deviation in (cavity, posterior)))
-    high = np.maximum(*(mean + NEEDED * deviation for mean, deviation in (cavity, posterior)))
-    return low, high
-
-
-def _drawn(t: Array, log_density: Array, uniform: Array) -> Array:
-    """Draws of t from densities on a grid, by inverse distribution functions."""
-    weight = np.exp(log_density - log_density.max(axis=0))
-    total = np.cumsum(0.5 * (weight[1:] + weight[:-1]), axis=0)
-    total = np.vstack([np.zeros(t.shape[1]), total])
-    out = np.empty(t.shape[1])
-    for k in range(out.size):
-        out[k] = np.interp(uniform[k] * total[-1, k], total[:, k], t[:, k])
+def _drawn(pieces: _Pieces, line: Index, uniform: Array) -> Array:
+    """Draws of t from g_k of each line, by inverse distribution functions."""
+    order = np.lexsort([pieces.low, line])
+    out = np.full(uniform.size, np.nan)
+    bounds = np.searchsorted(line[order], np.arange(uniform.size + 1))
+    x = _rule(FINE)[0]
+    for k in range(uniform.size):
+        mine = order[bounds[k] : bounds[k + 1]]
+        if not mine.size:
+            continue
+        log_mass = pieces.integral[0, mine]
+        share = np.cumsum(np.exp(log_mass - log_mass.max()))
+        target = uniform[k] * share[-1]
+        j = int(np.searchsorted(share, target).clip(0, mine.size - 1))
+        piece, begin = mine[j], share[j - 1] if j else 0.0
+        within = np.exp(pieces.mass[:, piece] - pieces.integral[0, piece])
+        # Half of the mass of a node lies below it.
+        cumulative = np.cumsum(within) - 0.5 * within
+        part = (target - begin) / (share[j] - begin) * within.sum()
+        low, high = pieces.low[piece], pieces.high[piece]
+        out[k] = 0.5 * (low + high) + 0.5 * (high - low) * np.interp(part, cumulative, x)
     return out

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from pymc_lgm.approximations.gaussian import GaussianApproximation, Likelihood
-from pymc_lgm.approximations.left_out import CELLS, ENOUGH, ROUGH
+from pymc_lgm.approximations.left_out import CELLS, ROUGH
 from pymc_lgm.approximations.quadrature import product_rule
 from pymc_lgm.gaussian.sites import Precision, is_finite, nonnegative, rooted, roots
 from pymc_lgm.gaussian.sums import Layout, SumPrior, blocks_at
@@ -43,6 +43,10 @@ PER_AXIS = {1: 24, 2: 12, 3: 8}
 
 With them `ENOUGH` is met in two to four rounds for groups of one to fifty counts.
 """
+
+ENOUGH = 1e-4
+"""An integral that changes by less than this share from one rule to the next is found. The next
+change is a small part of it."""
 
 ROUNDS = 10
 """Largest number of rules for one integral, each at the moments that the one before has found."""
