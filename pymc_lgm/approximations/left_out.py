@@ -62,8 +62,9 @@ __all__ = [
 Index = NDArray[np.intp]
 
 NODES = (9, 17)
-"""Chebyshev nodes of a piece of a line at which log g_k is evaluated, a quadratic with a small
-analytic remainder: the second ones if the results with every other one of the first differ."""
+"""Numbers of Chebyshev nodes on a piece of a line at which log g_k is evaluated. The second is used
+if the results with every other one of the first nodes differ. log g_k is a quadratic with a small
+analytic remainder."""
 
 FINE = 65
 """Nodes of the Clenshaw–Curtis rule on a piece, which include the others. log p(y_k | t) is
@@ -74,7 +75,7 @@ CLOSE = 1e-5
 the next, needs no finer one: rules for analytic functions converge geometrically."""
 
 ROUGH = 1e-2
-"""If a piece changes by more than this share of the integral after the last halving, the log
+"""If pieces together change by more than this share of the integral after the last halving, the log
 density is NaN."""
 
 NEGLIGIBLE = 1e-8
@@ -305,7 +306,7 @@ def _integrated(
         halves = (np.tile(k, 2), np.concatenate([low, middle]), np.concatenate([middle, high]))
         pieces = pieces.only(~is_open).joined(lines.on_pieces(*halves))
     log_density = total[1] - total[0]
-    log_density[line[~(share <= ROUGH)]] = np.nan
+    log_density[~(np.bincount(line, share, which.size) <= ROUGH)] = np.nan
     return log_density, _drawn(pieces.only(has_mass), line[has_mass], uniform)
 
 
