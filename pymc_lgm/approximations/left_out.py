@@ -462,12 +462,18 @@ class _Lines:
         return pieces
 
     def _in_turns(self, line: Index, t: Array, turn: Index) -> Array:
-        """`_others`, which takes one piece of each line at a time."""
-        values = np.empty(t.shape)
-        for k in range(int(turn.max(initial=-1)) + 1):
-            mine = turn == k
-            if mine.any():
-                values[:, mine] = self._others(line[mine], t[:, mine])
+        """`_others`, which takes each line once: pieces of one line are joined, 1, 1, 2, 4, ..."""
+        values, nodes = np.empty(t.shape), len(t)
+        most = max(1, CELLS // (nodes * max(self._f.size, self.base.size)))
+        begin, end = 0, 1
+        while (mine := np.flatnonzero((turn >= begin) & (turn < end))).size:
+            which, at = np.unique(line[mine], return_inverse=True)
+            slot = turn[mine] - begin
+            joined = np.zeros((int(slot.max()) + 1, nodes, which.size))
+            joined[slot, :, at] = t[:, mine].T
+            found = self._others(which, joined.reshape(-1, which.size)).reshape(joined.shape)
+            values[:, mine] = found[slot, :, at].T
+            begin, end = end, end + min(end, most)
         return _zero_if_undefined(values)
 
     def _at(self, lines: Index, center: Array, t: Array) -> Array:
