@@ -90,7 +90,7 @@ REACH = 7.0
 each side. A normal density has 3e-12 of its mass beyond."""
 
 OUTWARD = REACH * 2.0 ** np.arange(7)
-INWARD = 4.0 ** -np.arange(5)
+INWARD = 16.0 ** -np.arange(3)
 """Ends of the first pieces of a line if g_k may have several modes, in standard deviations of q: on
 both sides of its center, and on both sides of the draw, which is where the posterior has mass. A
 mode between two nodes is missed if the likelihood has no heavy tails. It is a choice."""
