@@ -237,16 +237,16 @@ def leave_one_out(
 
     Notes
     -----
-    Per draw, a Laplace approximation if theta has changed, and some 35 to 60 evaluations of the
+    Per draw, a Laplace approximation if theta has changed, and some 20 to 40 evaluations of the
     likelihood per observation, or 200 if it is not log-concave: :math:`O(n^3)` for a dense process,
     and :math:`O(n^2)` for the likelihood. In a long series, or with effects of many groups, all
     observations together take some thousand evaluations. Groups take as many as observations, and
     some 65 more. If they have latent variables of their own, all groups together take a few
     hundred. More than three for a group are integrated by importance sampling, with a standard
-    error of mostly 0.03 or less. Each log density has an error of about 1e-5. Only a narrow peak of
-    a likelihood without heavy tails that is not log-concave may be missed, if it is far from the
-    draw. If the model integrates the process out, as `pymc.gp.Marginal` does, the densities have a
-    closed form (Sundararajan and Keerthi 2001).
+    error of mostly 0.03 or less. Each log density has an error of about 1e-5, at most 1e-4. Only a
+    narrow peak of a likelihood without heavy tails that is not log-concave may be missed, if it is
+    far from the draw. If the model integrates the process out, as `pymc.gp.Marginal` does, the
+    densities have a closed form (Sundararajan and Keerthi 2001).
 
     References
     ----------

@@ -70,9 +70,10 @@ FINE = 65
 """Nodes of the Clenshaw–Curtis rule on a piece, which include the others. log p(y_k | t) is
 evaluated there, which costs little, and log g_k is interpolated."""
 
-CLOSE = 1e-5
+CLOSE = 1e-4
 """A piece whose integral changes by less than this share of that over the line, from one rule to
-the next, needs no finer one: rules for analytic functions converge geometrically."""
+the next, needs no finer one: rules for analytic functions converge geometrically. Among 33
+likelihoods, one had an error of 8e-5, and all others had at most 3e-6."""
 
 ROUGH = 1e-2
 """If pieces together change by more than this share of the integral after the last halving, the log
@@ -170,7 +171,7 @@ def left_out(
     Notes
     -----
     For a dense process, O(n²) for each f_i, or for each observation that reads several; and some
-    35 M to 60 M rows of the likelihood, or 200 M if it is not log-concave, O(M E).
+    20 M to 40 M rows of the likelihood, or 200 M if it is not log-concave, O(M E).
     """
     lines = ObservationLines(elements, which, reads, q, f)
     log_density, t = integrate_lines(lines, uniform[:, 0], is_unimodal=is_log_concave)
@@ -246,7 +247,7 @@ def left_out_groups(
 
     Notes
     -----
-    For a dense process, O(n²) for each group; and some 100 G to 120 G rows of the likelihood, or
+    For a dense process, O(n²) for each group; and some 85 G to 105 G rows of the likelihood, or
     more if it is not log-concave, O(G E).
     """
     lines = _Groups(elements, which, site, group, q, f)

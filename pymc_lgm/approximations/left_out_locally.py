@@ -375,7 +375,7 @@ def left_out_locally(
 
     Notes
     -----
-    Some 35 to 60 rows of the likelihood for each batch of lines, or 200 if it is not log-concave,
+    Some 20 to 40 rows of the likelihood for each batch of lines, or 200 if it is not log-concave,
     and 65 for each piece of all lines.
     """
     lines = _LocalLines(elements, local, q, f)
