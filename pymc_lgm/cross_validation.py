@@ -578,15 +578,15 @@ class _OfLatent:
         nothing = np.empty(len(uniform))
         found = LeftOut(nothing, np.empty(uniform.shape), nothing.copy())
         rest = np.ones(nothing.size, dtype=bool)
-        one = {"is_log_concave": self._lgm.is_log_concave}
+        options = {"is_log_concave": self._lgm.is_log_concave}
         if self._local is not None:
             of_sets = self._local.chosen
-            some = left_out_locally(elements, self._local, q, f, uniform[of_sets], **one)
+            some = left_out_locally(elements, self._local, q, f, uniform[of_sets], **options)
             found.fill(of_sets, some)
             rest[of_sets] = False
         if rest.any():
             which, reads = self._y.which[rest], self._y.reads[rest]
-            found.fill(rest, left_out(elements, which, reads, q, f, uniform[rest], **one))
+            found.fill(rest, left_out(elements, which, reads, q, f, uniform[rest], **options))
         return found
 
     @property
@@ -631,8 +631,9 @@ class _OfLatent:
         if self._own is not None:
             likelihood = LikelihoodAt(self._lgm, self._theta[0])
             return left_out_effects(elements, likelihood, self._own, which, group, q, f, rng)
-        one = {"is_log_concave": self._lgm.is_log_concave}
-        return left_out_groups(elements, which, self._y.site, group, q, f, **one)
+        is_log_concave = self._lgm.is_log_concave
+        site = self._y.site
+        return left_out_groups(elements, which, site, group, q, f, is_log_concave=is_log_concave)
 
     def _reads(self, layout: Layout) -> Any:
         """The elements of eta that each observation of the model may read, (E, s), padded by −1."""

@@ -45,8 +45,8 @@ With them `ENOUGH` is met in two to four rounds for groups of one to fifty count
 """
 
 ENOUGH = 1e-4
-"""An integral that changes by less than this share from one rule to the next is found. The next
-change is a small part of it."""
+"""An integral that changes by less than this share from one rule to the next needs no further one.
+It is a choice."""
 
 ROUNDS = 10
 """Largest number of rules for one integral, each at the moments that the one before has found."""

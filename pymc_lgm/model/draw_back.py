@@ -19,7 +19,7 @@ only if these moves together were reversible.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -197,12 +197,12 @@ class DrawBack:
             values[k] = nu
         return values
 
-    def mean_and_step(
-        self, prior: Prior, theta: Array, w: Array
-    ) -> tuple[list[Array], list[Array]] | None:
-        """Means of the model's latent variables, and the step x = Q⁻¹ Aᵀ w from them.
+    def means_and_steps(
+        self, prior: Prior, theta: Array, vectors: Sequence[Array]
+    ) -> tuple[list[Array], list[list[Array]]] | None:
+        """Means of the model's latent variables, and the step x = Q⁻¹ Aᵀ w from them for each w.
 
-        Both have the shapes of these variables. ``None`` if a covariance among them is not positive
+        All have the shapes of these variables. ``None`` if a covariance among them is not positive
         definite.
         """
         covs_at, transposed = self._for_audit
@@ -214,19 +214,21 @@ class DrawBack:
         ):
             return None
         zero = np.zeros(self.size)
-        back = transposed(zero, theta, w)
-        u = np.empty(self.size)
-        for block, cov in zip(self._blocks, covs, strict=True):
-            part = back[block.part]
-            u[block.part] = cov * part if cov.ndim == 1 else cov @ part
         means = [np.array(x, dtype=np.float64) for x in self._values_of(zero, theta)]
-        there = [np.array(x, dtype=np.float64) for x in self._values_of(u, theta)]
-        steps = [b - a for a, b in zip(means, there, strict=True)]
-        whitened = self._whitened(prior, theta, u)
-        if whitened is None:
-            return None
-        for k, nu in whitened.items():
-            means[k], steps[k] = np.zeros_like(nu), nu
+        steps = []
+        for w in vectors:
+            back, u = transposed(zero, theta, w), np.empty(self.size)
+            for block, cov in zip(self._blocks, covs, strict=True):
+                part = back[block.part]
+                u[block.part] = cov * part if cov.ndim == 1 else cov @ part
+            there = [np.array(x, dtype=np.float64) for x in self._values_of(u, theta)]
+            whitened = self._whitened(prior, theta, u)
+            if whitened is None:
+                return None
+            pairs = enumerate(zip(means, there, strict=True))
+            steps.append([whitened[k] if k in whitened else b - a for k, (a, b) in pairs])
+        for k in self._whitened_blocks:
+            means[k] = np.zeros_like(means[k])
         return means, steps
 
     def _whitens_as(self, prior: Prior) -> bool:

@@ -96,14 +96,13 @@ class LinearPredictor(Form):
 
     def probe(self, prior: Prior, rng: np.random.Generator) -> Probe | None:
         """K w from the prior of f, and Q⁻¹ Aᵀ w for the model's latents."""
-        directions = []
-        for name, w in vectors_to_probe(prior, rng).items():
-            found = self._draw_back.mean_and_step(prior, prior.theta, w)
-            if found is None:
-                return None
-            means, steps = found
-            directions.append(Direction.along(name, prior, w, steps))
-        return Probe(means, directions)
+        vectors = vectors_to_probe(prior, rng)
+        found = self._draw_back.means_and_steps(prior, prior.theta, list(vectors.values()))
+        if found is None:
+            return None
+        means, steps = found
+        pairs = zip(vectors.items(), steps, strict=True)
+        return Probe(means, [Direction.along(name, prior, w, u) for (name, w), u in pairs])
 
     @cached_property
     def _frontier(self) -> Callable[..., Array]:
