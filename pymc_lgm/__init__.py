@@ -2,9 +2,9 @@
 
     theta ~ p(theta),   f | theta ~ N(m(theta), K(theta)),   y_i | f_i, theta ~ p(y_i | f_i, theta)
 
-Importing the package registers its step methods with PyMC. In a model with a `pymc.gp.Latent` or a
-`pymc.MvNormal`, and a likelihood of this package, ``pm.sample()`` chooses `PseudoMarginal`. In any
-other model write ``step=lgm.PseudoMarginal()``.
+Importing the package registers its step methods with PyMC. In a model with a process, a series or a
+map, and a likelihood of this package, ``pm.sample()`` chooses `PseudoMarginal`. In any other model
+write ``step=lgm.PseudoMarginal()``.
 """
 
 import sys

@@ -23,6 +23,7 @@ import xarray as xr
 from models import QUICK
 from pymc.exceptions import ImputationWarning
 from pymc.logprob.utils import ParameterValueError
+from pymc.sampling.mcmc import assign_step_methods
 from pytensor.compile.mode import Mode
 from scipy import stats
 from scipy.special import log_softmax, softmax
@@ -501,6 +502,44 @@ def test_what_a_likelihood_depends_on_is_marked_for_the_step_methods() -> None:
     copy = model.copy()
     assert is_marked(copy["f"])
     assert is_marked(copy["eta"])
+
+
+FOR_THE_DEFAULT = {
+    "CAR": lambda s: pm.CAR("f", np.zeros(3), W=1.0 - np.eye(3), alpha=0.5, tau=s),
+    "ICAR": lambda s: s * pm.ICAR("f", W=1.0 - np.eye(3)),
+    "AR": lambda s: pm.AR("f", rho=[0.5], sigma=s, init_dist=pm.Normal.dist(0, s), shape=3),
+    "walk": lambda s: pm.GaussianRandomWalk("f", sigma=s, init_dist=pm.Normal.dist(), steps=2),
+    "field": lambda s: lgm.gmrf.RandomWalk("f", sigma=s, shape=3),
+    "HSGP": lambda s: pm.gp.HSGP([4], c=1.5, cov_func=s**2 * pm.gp.cov.ExpQuad(1, ls=1.0)).prior(
+        "f", np.arange(3.0)[:, None]
+    ),
+}
+"""Gaussian vectors beside `pymc.MvNormal`, with a scale."""
+
+
+@pytest.mark.parametrize("key", FOR_THE_DEFAULT)
+def test_with_series_maps_and_fields_pm_sample_chooses_the_default(key: str) -> None:
+    """It samples f, its scale and a coefficient beside it."""
+    with pm.Model() as model:
+        slope = pm.Normal("slope")
+        f = FOR_THE_DEFAULT[key](pm.HalfNormal("s"))
+        Logistic("y", f=slope + f, observed=[0, 1, 1])
+    ((chosen, variables),) = assign_step_methods(model)[1].items()
+    assert chosen.name == "pseudo_marginal"
+    assert variables == model.value_vars
+
+
+def test_series_and_processes_that_are_not_normal_are_left_to_nuts() -> None:
+    with pm.Model() as model:
+        heavy = pm.StudentT.dist(4)
+        walk = pm.RandomWalk("walk", pm.Normal.dist(), innovation_dist=heavy, steps=2)
+        rho = pm.Normal("rho")
+        series = pm.AR("series", rho=[rho], sigma=1.0, init_dist=heavy, shape=3)
+        process = pm.gp.TP(scale_func=pm.gp.cov.ExpQuad(1, ls=1.0), nu=4).prior(
+            "process", np.arange(3.0)[:, None]
+        )
+        Logistic("y", f=walk + series + process, observed=[0, 1, 1])
+    assert not any(map(is_marked, model.free_RVs))
 
 
 def test_a_regression_without_a_gaussian_vector_is_left_to_nuts() -> None:

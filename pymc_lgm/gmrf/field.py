@@ -32,9 +32,12 @@ class FieldRV(RandomVariable):
         Number of independent standard normal variables in a draw.
     shape : tuple of int
         Shape of a draw.
+    is_gaussian_field : bool
+        True: with a likelihood of this package, the default samples the model.
     """
 
     dtype = "floatX"
+    is_gaussian_field = True
     rank: int
     shape: tuple[int, ...]
 

@@ -5,16 +5,18 @@ variables that it depends on. The mark is part of a variable's tag, which PyMC's
 `pymc.do`, `pymc.observe` and pickling keep, inside a model context and outside.
 """
 
-from typing import Any
-
-from pymc.distributions.multivariate import MvNormalRV
+from pymc.distributions.multivariate import CARRV, ICARRV, KroneckerNormalRV, MvNormalRV
+from pymc.distributions.timeseries import AutoRegressiveRV, RandomWalkRV
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.basic import NormalRV
 
 __all__ = [
     "RANDOM_FEATURES",
+    "WHITENED",
     "are_weights",
     "expectation_of",
+    "is_for_the_default",
     "is_inducing",
     "is_marked",
     "mark",
@@ -25,15 +27,20 @@ __all__ = [
 RANDOM_FEATURES = "random features"
 """The mark of standard normal coordinates that are weights of random features."""
 
+WHITENED = ("_rotated_", "_hsgp_coeffs", "_hsgp_coeffs_")
+"""Ends of the names that PyMC gives to the coordinates of a process that it whitens."""
+
+DENSE_OR_MAP = (MvNormalRV, KroneckerNormalRV, CARRV, ICARRV)
+"""Ops of PyMC whose variables are Gaussian vectors."""
+
 
 def mark(likelihood: Variable) -> None:
-    """Mark f and every hyper-parameter that a likelihood depends on, if it depends on an f.
+    """Mark all that a likelihood depends on, if a process, a series or a map is among it.
 
-    A regression without a Gaussian vector is left to NUTS. A Gaussian process that the model
-    whitens itself is marked, too.
+    A regression, with or without effects of groups, is left to NUTS.
     """
     variables = [v for v in ancestors([likelihood]) if v.owner is not None]
-    if any(map(_is_latent, variables)):
+    if any(map(is_for_the_default, variables)):
         for variable in variables:
             variable.tag.latent_gaussian = True
 
@@ -41,6 +48,22 @@ def mark(likelihood: Variable) -> None:
 def is_marked(rv: Variable) -> bool:
     """Whether a likelihood of this package depends on a variable."""
     return hasattr(rv.tag, "latent_gaussian")
+
+
+def is_for_the_default(variable: Variable) -> bool:
+    """Whether a variable is a Gaussian process, a series, a map or a field, whitened or not.
+
+    Only its op and its name are read. Whether the variable can be latent is decided when the whole
+    model is read.
+    """
+    op = variable.owner.op
+    if isinstance(op, NormalRV):
+        return are_weights(variable) or (variable.name or "").endswith(WHITENED)
+    if isinstance(op, RandomWalkRV):
+        return all(map(_is_normal, variable.owner.inputs[:2]))
+    if isinstance(op, AutoRegressiveRV):
+        return _is_normal(variable.owner.inputs[2])
+    return isinstance(op, DENSE_OR_MAP) or getattr(op, "is_gaussian_field", False)
 
 
 def mark_inducing(v: Variable, what: str = "inducing variables") -> None:
@@ -68,10 +91,6 @@ def expectation_of(rv: Variable) -> Variable | None:
     return getattr(rv.tag, "lgm_expectation", None)
 
 
-def _is_latent(variable: Any) -> bool:
-    name = variable.name or ""
-    return (
-        isinstance(variable.owner.op, MvNormalRV)
-        or name.endswith("_rotated_")
-        or are_weights(variable)
-    )
+def _is_normal(part: Variable) -> bool:
+    """Whether the first values, or the innovations, of a series are normal."""
+    return part.owner is not None and isinstance(part.owner.op, NormalRV | MvNormalRV)

@@ -17,8 +17,8 @@ from weakref import WeakSet
 
 import pymc as pm
 
-from pymc_lgm.likelihoods.registry import is_marked
-from pymc_lgm.model import find_latents, is_process, refuse_left_gaussians
+from pymc_lgm.likelihoods.registry import WHITENED, is_for_the_default, is_marked
+from pymc_lgm.model import find_latents, refuse_left_gaussians
 
 __all__ = ["COMPILING", "KNOWN", "OFFER", "announced", "listed", "offer"]
 
@@ -74,17 +74,24 @@ def offer() -> None:
         KNOWN.add(model)
         if not model.observed_RVs or any(map(is_marked, model.free_RVs)):
             return
-        if not any(is_process(rv) or rv.name.endswith("_rotated_") for rv in model.free_RVs):
+        if not any(map(is_for_the_default, model.free_RVs)):
             return
         reading = find_latents(model)
         latents = [latent.rv for latent in reading.latents]
         theta = [v for v in model.continuous_value_vars if model.values_to_rvs[v] not in latents]
         refuse_left_gaussians(model, reading, theta)
-        names = [str(rv.name).removesuffix("_rotated_") for rv in latents]  # as the user wrote them
+        names = [_as_written(str(rv.name)) for rv in latents]
     except Exception:
         return
     verb, them = ("are", "them") if len(names) > 1 else ("is", "it")
     _log.info(OFFER.format(listed([repr(name) for name in names]), verb, them, them))
+
+
+def _as_written(name: str) -> str:
+    """The name that the user gave to a process, of which PyMC samples the coordinates."""
+    for end in WHITENED:
+        name = name.removesuffix(end)
+    return name
 
 
 def listed(names: Sequence[str]) -> str:
