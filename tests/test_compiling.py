@@ -24,6 +24,8 @@ from pytensor.raise_op import Assert
 from pytensor.scalar.basic import Exp, Log, Log1p
 from pytensor.scalar.math import Erfcx, Log1mexp, Sigmoid, Softplus
 from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
+from pytensor.tensor.linalg.inverse import MatrixInverse
 from pytensor.tensor.math import Sum
 from pytensor.tensor.rewriting.scalarize import ScalarizedElemwise
 from pytensor.tensor.special import LogSoftmax, Softmax, log_softmax, softmax
@@ -475,6 +477,19 @@ def test_what_reads_no_input_is_computed_when_a_function_is_made():
     for node in function.maker.fgraph.apply_nodes:
         assert not all(isinstance(each, Constant) for each in node.inputs), node
     assert function(np.array([1.0, 3.0, 4.0])) == 5.0
+
+
+def test_the_shape_of_a_mean_needs_no_inverse_of_tau() -> None:
+    """PyMC gives the mean of a `pymc.MvNormal` the shape of a row of the inverse."""
+    with pm.Model() as model:
+        pm.MvNormal("f", 0.5, tau=pm.HalfNormal("s") * np.eye(3))
+        function = called_once(model.value_vars, model.logp())
+    ops = {type(getattr(node.op, "core_op", node.op)) for node in function.maker.fgraph.apply_nodes}
+    assert Cholesky in ops
+    assert MatrixInverse not in ops
+    point = model.initial_point()
+    expected = model.compile_logp()(point)
+    np.testing.assert_allclose(function(*point.values()), expected)
 
 
 @pytest.mark.fast("1")

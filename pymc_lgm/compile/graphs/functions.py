@@ -26,7 +26,7 @@ from pytensor.graph.rewriting.basic import dfs_rewriter, in2out
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.graph.traversal import ancestors
 from pytensor.link.vm import VMLinker
-from pytensor.scalar import Clip, Composite, ScalarOp
+from pytensor.scalar import Clip, Composite, ScalarOp, Second
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.math import Dot, Sum
 from pytensor.tensor.rewriting.basic import constant_folding
@@ -56,6 +56,10 @@ Variable = Any
 def _elementwise(fgraph: Any, node: Any) -> Any:
     """Replace operations that PyTensor interprets element by element by operations of NumPy."""
     op = node.op.scalar_op
+    shape = node.outputs[0].type.shape
+    if isinstance(op, Second) and None not in shape:
+        # Only the shape of the first input is read. In a `pymc.MvNormal` with tau it is an inverse.
+        return [pt.alloc(node.inputs[1].astype(node.outputs[0].dtype), *shape)]
     if isinstance(op, Clip):
         x, low, high = node.inputs
         clipped = pt.switch(pt.lt(x, low), low, pt.switch(pt.gt(x, high), high, x))
