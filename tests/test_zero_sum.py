@@ -10,9 +10,11 @@ from pymc.distributions.transforms import ZeroSumTransform
 
 import pymc_lgm as lgm
 
+from pymc_lgm.gaussian.structure import Structure
 from pymc_lgm.model.forms.linear import LinearPredictor
 from pymc_lgm.model.forms.sum import SumPredictor
 from pymc_lgm.model.latents import Latent
+from pymc_lgm.model.read import LatentGaussianModel
 from pymc_lgm.testing import joint_test
 
 pytestmark = pytest.mark.usefixtures("interpreted")
@@ -43,6 +45,12 @@ def two_axes():
 def rows_with_scales_of_their_own():
     s = pm.HalfNormal("s", 1, shape=5)
     return pm.ZeroSumNormal("b", s[:, None], shape=(5, 4))[GROUP, TIME]
+
+
+@model
+def many_short_rows():
+    """A constraint for each would cost more than the dense blocks of their coordinates."""
+    return pm.ZeroSumNormal("b", pm.HalfNormal("s", 1), shape=(12, 2))[np.arange(N) % 12, TIME % 2]
 
 
 @model
@@ -104,10 +112,29 @@ def test_columns_that_are_not_orthonormal_are_noticed(monkeypatch, dies):
     dies("zero sum: columns that are not orthonormal", worst, above=1e-6)
 
 
+@pytest.mark.mutant
+def test_a_forgotten_constraint_is_noticed(monkeypatch, dies):
+    """The sums along one axis, of two."""
+    whole = Structure.zero_sum
+    monkeypatch.setattr(Structure, "zero_sum", lambda shape, axes: whole(shape, axes - 1))
+    monkeypatch.setattr("pymc_lgm.model.forms.sum._is_cheaper", lambda *sizes: True)
+    read = lgm.read(built("two_axes"))
+    worst = max(read.check(10).values())
+    dies("zero sum: a forgotten constraint", worst, above=1e-6)
+
+
+@pytest.mark.parametrize(("name", "elements"), [("two_axes", 20 + 1), ("many_short_rows", 12)])
+def test_constraints_instead_of_coordinates_if_they_are_cheaper(name, elements):
+    """x has all elements of the first, and the coordinates of the second."""
+    read = LatentGaussianModel.from_pymc(built(name), as_sum=True)
+    assert elements == read.form.layout.N
+
+
 @pytest.mark.slow
-def test_its_posterior_is_left_invariant(form):
+@pytest.mark.parametrize("name", ["groups", "two_axes"])
+def test_its_posterior_is_left_invariant(name, form):
     """Drawn given f in one form, and a part of f in the other."""
-    model, step = built("groups"), lgm.ASIS if form is LinearPredictor else lgm.PseudoMarginal
+    model, step = built(name), lgm.ASIS if form is LinearPredictor else lgm.PseudoMarginal
     rng = np.random.default_rng(5)
     with reading_once(compiled=True):
         made = step(model=model)

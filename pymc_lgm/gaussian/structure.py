@@ -17,6 +17,7 @@ R₁ ⊗ Λ, which has r₁ (n₂ − r₂) constraints.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -275,6 +276,26 @@ class Structure(ByContent):
         # The factors are equal within a part, and R has no elements between parts: it stays
         # symmetric.
         return cls(csc_array(diags_array(factor) @ R), null)
+
+    @classmethod
+    def zero_sum(cls, shape: Sequence[int], axes: int) -> Structure:
+        """Independent elements whose sums along each of the last ``axes`` axes are zero.
+
+        Examples
+        --------
+        >>> from pymc_lgm.gaussian.structure import Structure
+        >>> Structure.zero_sum((4, 3), 2).rank
+        6
+        """
+        indices = np.indices(shape).reshape(len(shape), -1)
+        # A sum along an axis is a group of the elements that agree in all other indices.
+        sums = []
+        for axis in range(len(shape) - axes, len(shape)):
+            others = np.delete(indices, axis, axis=0)
+            _, group = np.unique(others, axis=1, return_inverse=True)
+            sums.append(np.eye(group.max() + 1)[group.ravel()])
+        n = int(np.prod(shape))
+        return cls(csc_array(eye_array(n)), np.zeros((n, 0)), orth(np.hstack(sums)))
 
     def refuse_improper(self) -> None:
         """Raise a ValueError if R is not positive definite on the constraint space."""

@@ -13,6 +13,8 @@ at most one of its own. These are not in x. They are integrated out of the likel
 
 from __future__ import annotations
 
+import math
+
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from itertools import pairwise
@@ -31,7 +33,7 @@ from pymc_lgm.adaptation import FEWEST_DRAWS
 from pymc_lgm.approximations.emulator import MANY_HYPERPARAMETERS
 from pymc_lgm.approximations.sites import Effects
 from pymc_lgm.approximations.transport import LARGEST_SET
-from pymc_lgm.compile.graphs.functions import called_once
+from pymc_lgm.compile.graphs.functions import called_once, shape_of
 from pymc_lgm.gaussian import (
     DenseBlocks,
     Family,
@@ -43,7 +45,7 @@ from pymc_lgm.gaussian import (
     SumPrior,
 )
 from pymc_lgm.gaussian.families import BandedSeries
-from pymc_lgm.gmrf import ConstraintTransform
+from pymc_lgm.gaussian.structure import IntrinsicFamily, Structure
 from pymc_lgm.linalg import Array
 from pymc_lgm.model import refusals
 from pymc_lgm.model.columns import columns_move
@@ -183,19 +185,17 @@ class SumPredictor(Form):
         predictor = distributed(setting.reading.frontier, given)
         sums = cumulative_sums(latents, predictor)
         readers = []
-        intrinsic = {
-            k: latent.zero_sum.shape
-            for k, latent in enumerate(latents)
-            if isinstance(latent.zero_sum, ConstraintTransform)
+        constrained = {
+            k: shape_of(latent.rv) for k, latent in enumerate(latents) if _is_constrained(latent)
         }
         for k, latent in enumerate(latents):
-            shape = intrinsic.get(k, setting.shapes[k])
+            shape = constrained.get(k, setting.shapes[k])
             family = _family(latent, shape, sums.get(k))
             if family is None or not nodes.isdisjoint(ancestors(family.reads)):
                 return None
             readers.append(family)
         whole = {k for k, latent in enumerate(latents) if isinstance(latent.field, Series)}
-        graph = AffineGraph(setting, whole, sums, intrinsic, predictor)
+        graph = AffineGraph(setting, whole, sums, constrained, predictor)
         is_apart = is_apart or setting.reading.joins
         elements = graph.elements(MOST, apart=is_apart)
         if elements.reads.many.any() or not elements.first.size:
@@ -449,7 +449,7 @@ class SumPredictor(Form):
         triples = zip(latents, both[::2], both[1::2], self._readers, strict=True)
         for latent, node, mean, family in triples:
             z = node if isinstance(latent.field, Series) else node - mean
-            if isinstance(latent.zero_sum, ZeroSumTransform):
+            if latent.zero_sum is not None and not _is_constrained(latent):
                 z = setting.model.rvs_to_values[latent.rv]
             if family.sums is not None:
                 for _ in family.sums.later:
@@ -695,6 +695,25 @@ def _is_cheaper(N: int, E: int, flops: float) -> bool:
     return OVERHEAD + SPARSE * flops < 0.5 * OVERHEAD + DENSE * float(n) ** 2 * (n + E)
 
 
+def _is_constrained(latent: Latent) -> bool:
+    """Whether x has all elements of a variable, under constraints, instead of its coordinates.
+
+    An intrinsic field does. So does a `pymc.ZeroSumNormal` with one scale, if this is faster: each
+    of its elements reads all coordinates, which makes dense blocks of the precision, while k
+    constraints of N elements take N k² dense multiplications.
+    """
+    if not isinstance(latent.zero_sum, ZeroSumTransform):
+        return latent.zero_sum is not None
+    assert latent.variances is not None
+    shape = shape_of(latent.rv)
+    summed = [shape[axis] for axis in latent.zero_sum.zerosum_axes]
+    N, rank = math.prod(shape), math.prod(length - 1 for length in summed)
+    blocks = N // math.prod(summed)
+    k = N - blocks * rank
+    has_one_scale = all(length == 1 for length in latent.variances.type.shape)
+    return has_one_scale and DENSE * N * k**2 < SPARSE * blocks * rank**3 / 3
+
+
 def _has_a_field(latents: Sequence[Latent]) -> bool:
     """Whether a latent has a sparse precision of its own, such as a series or a map."""
     return any(latent.field is not None for latent in latents)
@@ -814,6 +833,13 @@ def _family(latent: Latent, shape: tuple[int, ...], sums: CumulativeSums | None)
         constraints = n - family.rank
         kind = f"intrinsic, {constraints} constraint(s)" if constraints else latent.field.kind
         return _Reader(family, latent.field.reads, kind)
+    if _is_constrained(latent):
+        assert latent.zero_sum is not None
+        assert latent.variances is not None
+        structure = Structure.zero_sum(shape, len(latent.zero_sum.zerosum_axes))
+        sigma = pt.sqrt(latent.variances).reshape(())
+        kind = f"independent, {n - structure.rank} constraint(s)"
+        return _Reader(IntrinsicFamily(structure), [sigma], kind)
     if latent.variances is not None:
         variances = pt.broadcast_to(latent.variances, shape).ravel()
         return _Reader(Independent(n), [variances], "independent")
