@@ -89,23 +89,6 @@ def test_the_density_is_the_models(ours):
     assert max(ours.check(draws=4).values()) < 1e-6
 
 
-@pytest.mark.slow
-def test_the_evidence_is_that_of_a_dense_covariance(ours):
-    here = AtTheta.of(ours, np.full(ours.p, 0.2))
-
-    def dense_model():
-        N, n = here.prior.rank, here.prior.n
-        K = here.prior.covariance_times(np.eye(n))[N:, N:]
-        f = pm.MvNormal("phi", here.prior.mean[N:], cov=0.5 * (K + K.T))
-        pm.Poisson("y", pm.math.exp(f), observed=Y)
-
-    there = AtTheta.of(from_pymc(dense_model), np.empty(0))
-    both = (here, there)
-    q, q_dense = (variational(at.likelihood, at.prior, tolerance=1e-8) for at in both)
-    close(q.log_evidence, q_dense.log_evidence, 1e-7)
-    close(q.center[here.prior.rank :], q_dense.center, 1e-5)
-
-
 SAMPLERS = {
     "PseudoMarginal": (lgm.PseudoMarginal, {"n_importance": 2}),
     "ASIS": (lgm.ASIS, {}),

@@ -3,19 +3,19 @@
 import math
 import pickle
 
-import arviz as az
 import numpy as np
 import pymc as pm
 import pytensor
 import pytest
 
-from models import COMPILED, QUICK, reading_once
+from models import COMPILED, QUICK, gap_to_nuts, reading_once
 from pymc.model.fgraph import clone_model
 from scipy.integrate import quad
 from scipy.linalg import null_space
 from scipy.sparse import csr_array, eye_array
 from scipy.stats import chi2, multivariate_normal
 from test_priors import close
+from test_sum_gradients import check_gradient
 
 import pymc_lgm as lgm
 
@@ -503,44 +503,14 @@ def test_its_posterior_is_left_invariant(name):
 
 @pytest.mark.whole
 @pytensor.config.change_flags(**COMPILED)
-def test_the_default_agrees_with_nuts(form):
-    with built("trend_with_a_line"):
-        runs = [
-            pm.sample(
-                1500, tune=1000, chains=2, cores=1, step=step, random_seed=1, progressbar=False,
-                compute_convergence_checks=False,
-            )
-            for step in (lgm.PseudoMarginal(), pm.NUTS(target_accept=0.95))
-        ]  # fmt: skip
-    for of in (np.asarray, np.square):
-        one, two = (of(run.posterior["x"].to_numpy()).reshape(2, 1500, -1) for run in runs)
-        errors = [np.asarray(az.mcse(each)) for each in (one, two)]
-        gap = np.abs(one.mean((0, 1)) - two.mean((0, 1)))
-        assert (gap < 5 * np.hypot(*errors)).all()
+def test_the_default_agrees_with_nuts():
+    functions = [("x", np.asarray), ("x", np.square)]
+    assert gap_to_nuts(built("trend_with_a_line"), functions) < 5
 
 
 @pytest.mark.parametrize("name", ["trend_with_a_line", "interaction"])
-def test_the_gradient_of_an_evidence(name, monkeypatch):
-    read = lgm.read(built(name, "normal"))
-    rng = np.random.default_rng(8)
-    theta, h = 0.3 * rng.standard_normal(read.p), 1e-5
-    n = read.form.n
-    W, b = rng.uniform(0, 2, n), rng.standard_normal(n)
-
-    def evidence(at):
-        """Of Gaussian sites exp(b f − W f²/2)."""
-        prior = read.prior(at)
-        posterior = prior.condition(W)
-        shifted = b - W * prior.mean
-        square = shifted @ posterior.covariance_times(shifted)
-        of_mean = prior.mean @ (b - 0.5 * W * prior.mean)
-        return of_mean + 0.5 * square - 0.5 * posterior.log_determinant
-
-    prior = read.prior(theta)
-    posterior = prior.condition(W)
-    a = posterior.alpha(b - W * prior.mean)
-    slopes = [(evidence(theta + h * e) - evidence(theta - h * e)) / (2 * h) for e in np.eye(read.p)]
-    np.testing.assert_allclose(posterior.evidence_gradient(a), slopes, rtol=1e-5, atol=1e-6)
+def test_the_gradient_of_an_evidence(name):
+    check_gradient(lgm.read(built(name, "normal")), sets=False)
 
 
 def test_a_copy_is_the_same_model_and_another_structure_is_another():

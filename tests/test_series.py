@@ -173,24 +173,6 @@ def test_an_explosive_series_has_the_covariance_of_its_recursion():
     close(prior.mean, 0.2 * 1.3 ** np.arange(4))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", MODELS)
-def test_the_evidence_is_that_of_a_dense_covariance(name):
-    ours = read(name)
-    here = AtTheta.of(ours, np.full(ours.p, 0.1))
-
-    def dense_model():
-        f = pm.MvNormal("x", here.prior.mean, cov=ours.cov(here.theta))
-        observe(f[[0, 1, 1, 3]] if "seen" in name else f + np.exp(0.1) * (name == "stationary"))
-
-    there = AtTheta.of(from_pymc(dense_model), np.empty(0))
-    q, q_dense = (
-        variational(each.likelihood, each.prior, tolerance=1e-8) for each in (here, there)
-    )
-    close(q.log_evidence, q_dense.log_evidence, 1e-7)
-    close(q.center, q_dense.center, 1e-5)
-
-
 SAMPLERS = {
     "PseudoMarginal": (lgm.PseudoMarginal, {"n_importance": 4}),
     "ASIS": (lgm.ASIS, {}),
