@@ -9,14 +9,12 @@ from itertools import chain
 import arviz as az
 import numpy as np
 import pymc as pm
-import pytensor
 import pytensor.tensor as pt
 import pytest
 
-from models import COMPILED, QUICK, reading_once
+from models import QUICK, reading_once
 from pytensor import sparse
 from scipy.sparse import csr_matrix
-from scipy.special import softmax
 from test_priors import close
 
 import pymc_lgm as lgm
@@ -820,33 +818,6 @@ def test_a_flat_coefficient_has_the_posterior_of_generalized_least_squares(sampl
     z = (idata["posterior"]["beta"] - Vx @ (y - 0.4) / (Vx @ x)) * np.sqrt(Vx @ x)
     for values, expected in ((z, 0.0), (z**2, 1.0)):
         assert abs(values.mean() - expected) < 4.5 * az.mcse(values)
-
-
-@pytest.mark.whole
-@pytest.mark.parametrize(
-    ("name", "sampler"), [("classes_in_a_stack", None), ("whitened_classes", lgm.PseudoMarginal)]
-)
-def test_a_class_without_data_has_its_probability(name, sampler):
-    """That which importance sampling from the prior finds."""
-    labels = [0, 1, 1]
-    with build(name) as model, pytensor.config.change_flags(**COMPILED):
-        pm.set_data({"seen": labels})
-        step = sampler and sampler()
-        idata = pm.sample(500, tune=200, chains=1, step=step, random_seed=1, **SILENT)
-        names = ["f"] if "f" in model else ["f0", "f1", "f2"]
-        drawn = pm.draw([model[name] for name in names], 5_000, random_seed=2)
-    # Draws, classes, observations.
-    sampled = np.concatenate(
-        [idata["posterior"][name].values[0].reshape(500, -1, 3) for name in names], axis=1
-    )
-    prior = softmax(np.concatenate([f.reshape(5_000, -1, 3) for f in drawn], axis=1), axis=1)
-    weights = prior[:, labels, range(3)].prod(axis=1)
-    weights /= weights.sum()
-    for found, p in zip(softmax(sampled, axis=1)[:, 2].T, prior[:, 2].T, strict=True):
-        expected = weights @ p
-        error = np.hypot(az.mcse(found[None]), np.sqrt(weights**2 @ (p - expected) ** 2))
-        assert 0.05 < expected < p.mean()
-        assert abs(found.mean() - expected) < 4.5 * error
 
 
 @pytest.mark.slow
