@@ -16,18 +16,17 @@ from scipy.sparse import csr_array, eye_array
 from scipy.stats import chi2, multivariate_normal
 from test_priors import close
 from test_sum_gradients import check_gradient
+from test_sums import evidences
 
 import pymc_lgm as lgm
 
 from pymc_lgm import gmrf
-from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.gaussian.factors import ConstrainedFactor, Constraints, ScaledFactor
 from pymc_lgm.gaussian.families import FamilyAt
 from pymc_lgm.gaussian.structure import IntrinsicFamily, Structure
 from pymc_lgm.model.fingerprint import fingerprint
 from pymc_lgm.model.forms.linear import LinearPredictor
 from pymc_lgm.model.forms.sum import SumPredictor
-from pymc_lgm.state import AtTheta
 from pymc_lgm.testing import joint_test
 
 pytestmark = pytest.mark.usefixtures("interpreted")
@@ -441,39 +440,9 @@ def test_a_gaussian_sigma_is_a_hyperparameter():
 
 
 def error_of_evidence(name):
-    """Against log p(y, theta) of PyMC's density, a quadratic in the latents (normal noise)."""
     model = built(name, "normal")
-    read = lgm.read(model)
-    logp, start = model.compile_logp(), model.initial_point()
-    latents = [n for n in start if n in read.latents]
-    rng, errors = np.random.default_rng(6), []
-    sizes = [np.size(start[n]) for n in latents]
-    for _ in range(3):
-        point = {k: v + 0.4 * rng.standard_normal(np.shape(v)) for k, v in start.items()}
-
-        def at(x, point=point):
-            pieces = np.split(x, np.cumsum(sizes)[:-1])
-            shaped = {
-                n: v.reshape(np.shape(start[n])) for n, v in zip(latents, pieces, strict=True)
-            }
-            return float(logp({**point, **shaped}))
-
-        n = sum(sizes)
-        zero, unit = at(np.zeros(n)), np.eye(n)
-        up = np.array([at(e) for e in unit])
-        down = np.array([at(-e) for e in unit])
-        g = 0.5 * (up - down)
-        H = np.diag(up + down - 2 * zero)
-        for i in range(n):
-            for j in range(i):
-                H[i, j] = H[j, i] = at(unit[i] + unit[j]) - up[i] - up[j] + zero
-        square = g @ np.linalg.solve(-H, g)
-        right = zero + 0.5 * (square - np.linalg.slogdet(-H)[1] + n * math.log(2 * math.pi))
-        theta = read.theta_of(point)
-        here = AtTheta.of(read, theta)
-        q = here.approximation(lambda ell, prior: laplace(ell, prior, tolerance=1e-10))
-        errors.append(q.log_evidence + read.log_prior(theta) - right)
-    return np.abs(errors).max()
+    ours, theirs = evidences(model, lgm.read(model))
+    return np.abs(ours - theirs).max()
 
 
 @pytest.mark.fast("SumPredictor-trend_with_a_line", "LinearPredictor-own_constraint")
