@@ -377,22 +377,14 @@ def ep(model: pm.Model | None = None, latent: Any = None) -> Evidence:
 
     Parameters
     ----------
-    model : pymc.Model, optional
-        By default the model of the context.
-    latent : variable or str, optional
-        f, if the model has several latent Gaussian vectors.
+    model, latent
+        As in `laplace`.
 
     Returns
     -------
     Evidence
-        With methods ``log_evidence``, ``surface`` and ``fit``. An evidence takes 4 to 40 O(n³)
-        operations, and its gradient 2p times as many.
-
-    Raises
-    ------
-    ValueError
-        If variables that depend on f are not observed, if a hyper-parameter is discrete, or if the
-        likelihood cannot be differentiated in f.
+        As of `laplace`. An evidence takes 4 to 40 O(n³) operations, and its gradient 2p times as
+        many.
 
     See Also
     --------

@@ -29,10 +29,6 @@ class LatentGaussian(GaussianModel, Protocol):
     def has_latents(self, prior: Prior) -> bool:
         """Whether the parts of f can be drawn given f at theta; if not, theta has density 0."""
 
-    @property
-    def conjugate(self) -> NDArray[np.bool_]:
-        """Amplitudes whose variance is inverse gamma given f, (p,); for `ConjugateScale` alone."""
-
     def log_prior(self, theta: Array) -> float:
         """log p(theta) up to a constant."""
 

@@ -4,11 +4,13 @@ A model of the list is built once a session, and read once for all steps that ar
 test pays for is what it tests.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from typing import Any
 from unittest.mock import patch
 
+import arviz as az
 import numpy as np
 import pymc as pm
 import pytensor
@@ -181,3 +183,24 @@ def build(sampler, model, *, compiled=False, **options):
     model = listed(model) if isinstance(model, str) else model
     with reading_once(compiled):
         return sampler(model=model, **options)
+
+
+def gap_to_nuts(model: pm.Model, functions: list[tuple[str, Callable[[Any], Any]]]) -> float:
+    """The largest difference of means between the default and NUTS, in its standard errors.
+
+    The means are those of functions of variables, which are given by name.
+    """
+    with model:
+        runs = [
+            pm.sample(
+                1500, tune=1000, chains=2, cores=1, step=step, random_seed=1, progressbar=False,
+                compute_convergence_checks=False,
+            )
+            for step in (lgm.PseudoMarginal(), pm.NUTS(target_accept=0.95))
+        ]  # fmt: skip
+    gaps = []
+    for name, function in functions:
+        one, two = (function(run.posterior[name].to_numpy()).reshape(2, 1500, -1) for run in runs)
+        errors = [np.asarray(az.mcse(each)) for each in (one, two)]
+        gaps.append(np.abs(one.mean((0, 1)) - two.mean((0, 1))) / np.hypot(*errors))
+    return float(np.concatenate(gaps).max())

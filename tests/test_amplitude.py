@@ -1,9 +1,6 @@
-"""Amplitudes: what only multiplies K is found, scaled without a factorization, drawn exactly."""
+"""Amplitudes: what only multiplies K is found, and moves without a factorization."""
 
 import math
-import pickle
-
-from dataclasses import replace
 
 import numpy as np
 import pymc as pm
@@ -11,24 +8,20 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
-from models import QUICK, build
-from pymc.distributions import transforms
-from samplers import elements_of, label
+from models import QUICK
 from scipy import stats
-from toys import Counts, invariance, until_noticed
+from toys import Counts
 
 import pymc_lgm as lgm
 
 from pymc_lgm.compile.graphs.functions import STABLE
 from pymc_lgm.gaussian import dense
-from pymc_lgm.gaussian import dense as cholesky_derivatives
 from pymc_lgm.linalg import CholeskyFactor, factorize, tally
 from pymc_lgm.model import LatentGaussianModel
 from pymc_lgm.model.amplitudes import find_amplitudes
-from pymc_lgm.model.conjugate import laws_of
-from pymc_lgm.moves import amplitude as amplitude_module
-from pymc_lgm.samplers import Amplitude, ConjugateScale, amplitude_moves
+from pymc_lgm.moves.theta.slice import slice_componentwise
 from pymc_lgm.state import State
+from pymc_lgm.targets import PARAMETERIZATIONS
 
 X = np.array([[0.0], [0.5], [1.4]])
 C = np.exp(-np.abs(X - X.T)) + 1e-3 * np.eye(3)
@@ -58,58 +51,9 @@ def with_nugget(kernel):
     return kernel + pm.gp.cov.WhiteNoise(1e-2)
 
 
-def cox():
-    """Counts: the variance is inverse gamma, and so the precision gamma in `ordinal`."""
-    with pm.Model() as model:
-        mu, ls = pm.Normal("mu", 1.2, 0.5), pm.LogNormal("ls", 0.0, 0.5)
-        eta2 = pm.InverseGamma("eta2", 3, 1.5)
-        latent = pm.gp.Latent(
-            mean_func=pm.gp.mean.Constant(mu),
-            cov_func=eta2 * with_nugget(pm.gp.cov.Matern32(1, ls=ls)),
-        )
-        f = latent.prior("f", X, reparameterize=False, jitter=0.0)
-        lgm.LogGaussianCox("y", f=f, exposure=2.0, observed=pm.Data("data", [0, 3, 1]))
-    return model
-
-
-class Inverse(Counts):
-    """Counts whose variance v = eta² is inverse gamma; the last theta is log v."""
-
-    def __init__(self):
-        super().__init__()
-        self.inner, self.amplitudes = Counts(scaled=True), np.array([0.0, 0.0, 1.0])
-        self.conjugate = self.amplitudes == 1.0
-
-    @staticmethod
-    def halved(theta):
-        return theta * np.array([1.0, 1.0, 0.5])
-
-    def cov(self, theta):
-        return self.inner.cov(self.halved(theta))
-
-    def cov_vjp(self, theta, M):
-        return self.halved(self.inner.cov_vjp(self.halved(theta), M))
-
-    def log_prior(self, theta):
-        gaussian = super().log_prior(np.array([*theta[:2], self.prior_mean[2]]))
-        return gaussian - 3.0 * theta[2] - 1.5 * np.exp(-theta[2])
-
-    def log_prior_gradient(self, theta):
-        return np.array([*super().log_prior_gradient(theta)[:2], 1.5 * np.exp(-theta[2]) - 3.0])
-
-    def draw_theta(self, rng):
-        return np.array([*super().draw_theta(rng)[:2], math.log(1.5 / rng.standard_gamma(3.0))])
-
-
 def read(model):
     return LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
 
-
-ALONE = {
-    "whitened": lambda m: [Amplitude("whitened", tuple(np.flatnonzero(m.amplitudes)))],
-    "sufficient": lambda m: [Amplitude("sufficient", tuple(np.flatnonzero(m.amplitudes)))],
-    "conjugate": lambda m: [ConjugateScale(tuple(np.flatnonzero(m.conjugate)))],
-}
 
 # What is an amplitude
 
@@ -260,7 +204,7 @@ def test_a_scaled_factor_is_a_fresh_factorization():
         lambda L: L.inverse_diagonal(),
         lambda L: L.inverse_factor(),
         lambda L: L.dense(),
-        lambda L: cholesky_derivatives.multiply_vjp(L, x, W),
+        lambda L: dense.multiply_vjp(L, x, W),
     ):
         np.testing.assert_allclose(verb(scaled), verb(fresh), rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(before.multiply(x), np.linalg.cholesky(K) @ x)  # left as it was
@@ -289,7 +233,7 @@ def test_a_scaled_factor_is_a_fresh_factorization():
 
 @pytest.fixture
 def state():
-    state = State.of(Inverse(), np.array([1.0, -0.2, 0.4]), np.array([0.5, 1.4, 0.3]))
+    state = State.of(Counts(scaled=True), np.array([1.0, -0.2, 0.4]), np.array([0.5, 1.4, 0.3]))
     assert state is not None
     return state
 
@@ -321,93 +265,44 @@ def test_an_amplitude_that_leaves_the_numbers_is_a_rejection(far):
     assert tally.numerical_rejections == lost + 2
 
 
-# The conditional law
-
-
-def scales_given_f(name, state):
-    """Draws of v = eta² given f, and b with which v | f ~ InvGamma(n/2 + 3, b)."""
-    z = state.f - state.mean
-    v = math.exp(state.theta[2])
-    q = v * z @ np.linalg.solve(state.model.cov(state.theta), z)
-    (element,) = ALONE[name](state.model)
-    rng, at, draws = np.random.default_rng(3), state, []
-    tuning = element.start(state, 0)
-    for _ in range(1500):
-        for _ in range(1 if name == "conjugate" else 12):
-            at, _, _ = element.run(rng, at, tuning, False)
-        draws.append(math.exp(at.theta[2]))
-    np.testing.assert_array_equal(at.theta[:2], state.theta[:2])
-    np.testing.assert_array_equal(at.f, state.f)
-    return draws, 1.5 + 0.5 * q
-
-
-@pytest.mark.fast("conjugate")
-@pytest.mark.parametrize("name", ["conjugate", "sufficient"])
-def test_the_scale_given_f_is_inverse_gamma(name, state):
-    draws, scale = scales_given_f(name, state)
-    assert stats.kstest(draws, stats.invgamma(3 + 1.5, scale=scale).cdf).pvalue > 1e-4
-
-
-@pytest.mark.mutant
-@pytest.mark.parametrize("name", ["conjugate", "sufficient"])
-def test_another_shape_of_the_scale_given_f_is_noticed(name, state, dies):
-    draws, scale = scales_given_f(name, state)
-    dies(
-        f"amplitude, {name} given f: without n/2",
-        stats.kstest(draws, stats.invgamma(3, scale=scale).cdf).pvalue,
-        below=1e-6,
-    )
-
-
-def test_a_likelihood_that_is_summed_in_another_order_is_the_same(state):
-    """As after a move of f that has its gradient, whose sum is compiled."""
-    (element,) = ALONE["conjugate"](state.model)
-    other = replace(state, log_likelihood=np.nextafter(state.log_likelihood, 0.0))
-    there, _, _ = element.run(np.random.default_rng(3), other, element.start(other, 0), False)
-    assert there.theta[2] != state.theta[2]
-
-
-@pytest.mark.parametrize("name", ALONE)
-def test_no_element_factorizes(name, state):
-    (element,) = ALONE[name](state.model)
-    rng, before = np.random.default_rng(3), tally.cubic_ops
-    there, _, _ = element.run(rng, state, element.start(state, 5), True)
-    assert tally.cubic_ops == before
-    assert there.theta[2] != state.theta[2]
-
-
 # Exactness
 
 
-@pytest.mark.parametrize("name", ALONE)
-def test_leaves_the_posterior_invariant(name):
-    toy = Inverse()
-    assert invariance(ALONE[name](toy), toy, replicates=600, steps=1).pvalue > 1e-4
+def law_of(parameterization, state):
+    """The log density of the scale t = theta_2 with f, or with whitened f, and the rest fixed."""
+    toy, z = state.model, state.f - state.mean
+
+    def log_density(t):
+        theta = np.array([*state.theta[:2], t])
+        f = state.f
+        if parameterization == "whitened":
+            f = state.mean + z * math.exp(t - state.theta[2])
+            return toy.log_prior(theta) + toy.log_likelihood(f, theta)
+        return toy.log_prior(theta) + stats.multivariate_normal.logpdf(z, cov=toy.cov(theta))
+
+    return log_density
 
 
-SCALED = [
-    (lgm.ASIS, {}),
-    (lgm.SurrogateSlice, {}),
-    (lgm.PseudoMarginal, {"n_importance": 4}),
-    (lgm.Sweep, {"move": "hmc", "scale": 0.1}),
-    (lgm.Sweep, {"move": "smmala", "scale": 0.8, "parameterization": "sufficient"}),
-]
-LONG = (lgm.PseudoMarginal,)
+def pvalue_given(parameterization, toy):
+    """K-S of draws of the scale from its law, by quadrature: a slice moves nothing else."""
+    state = State.of(toy, np.array([1.0, -0.2, 0.4]), np.array([-0.5, 2.4, 2.0]))
+    x = np.linspace(-3.0, 3.0, 2001)
+    log_density = np.array([*map(law_of(parameterization, state), x)])
+    cdf = np.cumsum(np.exp(log_density - log_density.max()))
+    rng, at, draws = np.random.default_rng(4), state, []
+    for _ in range(600):
+        for _ in range(12):
+            target = PARAMETERIZATIONS[parameterization](rng, at)
+            at, _ = slice_componentwise(rng, target, widths=np.full(3, 0.7), components=[2])
+        draws.append(at.theta[2])
+    return stats.kstest(draws, lambda t: np.interp(t, x, cdf / cdf[-1])).pvalue
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "case",
-    [pytest.param(c, marks=pytest.mark.slow) if c[0] in LONG else c for c in SCALED],
-    ids=[label(c) for c in SCALED],
-)
-def test_samplers_are_exact_where_the_covariance_is_scaled(case):
-    """They factorize only where another theta has moved; `amplitude=` adds what moves it alone."""
-    toy = Inverse()
-    elements = elements_of(case, "counts")
-    moves = [] if case[0] is lgm.PseudoMarginal else amplitude_moves(toy, 1)
-    result = invariance([*elements, *moves], toy, replicates=150, steps=2, tune=40)
-    assert result.pvalue > 1e-4, result
+@pytest.mark.parametrize("parameterization", ["sufficient", "whitened"])
+def test_the_scale_alone_has_its_law(parameterization):
+    spent = tally.cubic_ops
+    assert pvalue_given(parameterization, Counts(scaled=True)) > 1e-4
+    assert tally.cubic_ops == spent + 1
 
 
 def wrong_exponent(monkeypatch, toy):
@@ -415,259 +310,38 @@ def wrong_exponent(monkeypatch, toy):
 
 
 def no_determinant(monkeypatch, toy):
-    times = CholeskyFactor.times
-
-    def forgetful(self, log_variance):
-        factor = times(self, log_variance)
-        factor.log_determinant = self.log_determinant
-        return factor
-
-    monkeypatch.setattr(CholeskyFactor, "times", forgetful)
+    monkeypatch.setattr(CholeskyFactor, "times", leaving("log_determinant"))
 
 
 def unscaled_root(monkeypatch, toy):
+    monkeypatch.setattr(CholeskyFactor, "times", leaving("_scale"))
+
+
+def leaving(attribute):
+    """A scaled factor with one attribute as it was."""
     times = CholeskyFactor.times
 
     def forgetful(self, log_variance):
         factor = times(self, log_variance)
-        factor._scale = self._scale
+        setattr(factor, attribute, getattr(self, attribute))
         return factor
 
-    monkeypatch.setattr(CholeskyFactor, "times", forgetful)
-
-
-def no_half_n(monkeypatch, toy):
-    drawn = amplitude_module._drawn
-
-    class Forgetful:
-        def __init__(self, rng):
-            self.rng = rng
-
-        def standard_gamma(self, shape):
-            return self.rng.standard_gamma(shape - 1.5)
-
-    monkeypatch.setattr(
-        amplitude_module, "_drawn", lambda rng, state, j: drawn(Forgetful(rng), state, j)
-    )
-
-
-def no_prior(monkeypatch, toy):
-    law = amplitude_module._InverseGamma
-    monkeypatch.setattr(
-        law,
-        "at",
-        classmethod(lambda cls, model, theta, log_prior, j: cls(j, 1.0, log_prior, 0.0, 0.0)),
-    )
-
-
-def no_mean(monkeypatch, toy):
-    solve = dense.DensePrior.solve
-    monkeypatch.setattr(dense.DensePrior, "solve", lambda self, z: solve(self, z + 1.0))
+    return forgetful
 
 
 MUTANTS = [
-    ("conjugate", wrong_exponent),
-    ("conjugate", no_half_n),
-    ("conjugate", no_prior),
-    ("conjugate", no_mean),
+    ("sufficient", wrong_exponent),
     ("sufficient", no_determinant),
     ("sufficient", unscaled_root),
+    ("whitened", wrong_exponent),
+    ("whitened", unscaled_root),
 ]
 
 
 @pytest.mark.mutant
-@pytest.mark.parametrize(("name", "mutant"), MUTANTS)
-def test_a_mutant_is_noticed(name, mutant, monkeypatch, dies):
-    toy = Inverse()
-    elements = ALONE[name](toy)
+@pytest.mark.parametrize(("parameterization", "mutant"), MUTANTS)
+def test_a_mutant_is_noticed(parameterization, mutant, monkeypatch, dies):
+    toy = Counts(scaled=True)
     mutant(monkeypatch, toy)
-    pvalue = until_noticed(
-        lambda replicates: invariance(elements, toy, replicates=replicates, steps=5).pvalue,
-        *(200, 800),
-    )
-    dies(f"amplitude, {name}: {mutant.__name__}", pvalue, below=1e-6)
-
-
-def pvalue_given_nu(toy):
-    """K-S of draws of log v from p(v | ν, y) ∝ p(v) p(y | m + √v C^½ ν), by quadrature."""
-    state = State.of(toy, np.array([1.0, -0.2, 0.4]), np.array([-0.5, 2.4, 2.0]))
-    z, x = state.f - state.mean, np.linspace(-6.0, 6.0, 2001)
-    log_density = np.array(
-        [
-            toy.log_prior(np.array([1.0, -0.2, t]))
-            + toy.log_likelihood(state.mean + z * math.exp((t - 0.4) / 2), state.theta)
-            for t in x
-        ]
-    )
-    cdf = np.cumsum(np.exp(log_density - log_density.max()))
-    element, rng = Amplitude("whitened", (2,)), np.random.default_rng(4)
-    tuning, at, draws = element.start(state, 0), state, []
-    for _ in range(600):
-        for _ in range(12):
-            at, _, _ = element.run(rng, at, tuning, False)
-        draws.append(at.theta[2])
-    return stats.kstest(draws, lambda t: np.interp(t, x, cdf / cdf[-1])).pvalue
-
-
-def test_the_scale_given_nu_has_the_law_that_the_data_say():
-    assert pvalue_given_nu(Inverse()) > 1e-4
-
-
-# The joint test hardly sees these: a wrong scale of f, either way, leaves its marginals alike.
-@pytest.mark.mutant
-@pytest.mark.parametrize("mutant", [wrong_exponent, unscaled_root])
-def test_a_mutant_given_nu_is_noticed(mutant, monkeypatch, dies):
-    toy = Inverse()
-    mutant(monkeypatch, toy)
-    dies(f"amplitude, whitened: {mutant.__name__}", pvalue_given_nu(toy), below=1e-6)
-
-
-# What is conjugate
-
-
-def halved(variance):
-    return lambda: counts(lambda: variance() * C)
-
-
-NOT_CONJUGATE = {
-    "another prior": halved(lambda: pm.HalfNormal("eta")),
-    "a standard deviation": halved(lambda: pm.InverseGamma("eta", 3, 2) ** 2),
-    "a jitter outside": lambda: gp(1e-6),
-    "no amplitude": lambda: counts(lambda: C, lambda: pm.InverseGamma("mu", 3, 2)),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", NOT_CONJUGATE)
-def test_a_scale_that_is_not_conjugate_is_not_taken_for_one(name):
-    assert not read(NOT_CONJUGATE[name]()).conjugate.any()
-
-
-@pytest.mark.fast("likelihood")
-@pytest.mark.parametrize("where", ["mean", "likelihood", "prior"])
-def test_a_variance_that_enters_something_else_is_not_conjugate(where):
-    with pm.Model() as model:
-        eta2 = pm.InverseGamma("eta2", 3, 2)
-        if where == "prior":
-            pm.Potential("seen", -pm.HalfNormal("other", eta2))
-        f = pm.MvNormal("f", mu=np.ones(3) * (eta2 if where == "mean" else 1), cov=eta2 * C)
-        sigma = eta2 if where == "likelihood" else 1.0
-        pm.Normal("y", f, sigma, observed=[0.1, 1.0, -0.3])
-    ours = read(model)
-    assert ours.amplitudes[0] == 1.0
-    assert not ours.conjugate.any()
-
-
-def test_a_flat_prior_of_the_logarithm_is_conjugate():
-    """p(v) ∝ 1/v is the limit a = b = 0: v | f ~ InvGamma(n/2, q/2)."""
-    model = read(counts(lambda: pm.math.exp(pm.Flat("log_eta2")) * C))
-    assert model.conjugate.tolist() == [True]
-
-
-def test_a_mean_that_another_step_may_give_the_variance_is_a_mean_with_it():
-    with pm.Model() as model:
-        z, eta2 = pm.Bernoulli("z", 0.5), pm.InverseGamma("eta2", 3, 2)
-        f = pm.MvNormal("f", mu=np.ones(3) + z * eta2, cov=eta2 * C)
-        pm.Normal("y", f, 1.0, observed=[0.1, 1.0, -0.3])
-    assert not read(model).conjugate.any()
-
-
-def test_a_prior_that_is_another_one_far_away_is_not_inverse_gamma():
-    """It was taken for one where it was looked at, and left the posterior near its seam."""
-
-    def density(v, *_):
-        return pt.switch(v < 1e9, pm.logp(pm.InverseGamma.dist(3, 2), v), -1e3 - v)
-
-    def variance():
-        return pm.CustomDist("eta2", logp=density, transform=transforms.log, initval=1.0)
-
-    ours = read(counts(lambda: variance() * C))
-    assert ours.amplitudes.tolist() == [1.0]
-    assert not ours.conjugate.any()
-
-
-def test_laws_of_a_model_with_a_distribution_of_its_own_can_be_pickled():
-    with pm.Model() as model:
-        pm.CustomDist("mu", 1.2, 0.5, dist=lambda m, s, size: pm.Normal.dist(m, s, size=size))
-    (law,) = pickle.loads(pickle.dumps(laws_of(model, ["mu"]))).values()
-    assert law.rv == "mu"
-    assert not law.is_flat
-
-
-CONJUGATE = {
-    "variance": lambda: pm.InverseGamma("x", 3, 2) * C,
-    "precision": lambda: C / pm.Gamma("x", 2, 1),
-    "exponential precision": lambda: C / pm.Exponential("x", 2),
-    "flat": lambda: pm.HalfFlat("x", initval=1.0) * C,
-    "shape of another": lambda: pm.InverseGamma("x", 3, pm.HalfNormal("b", 1)) * C,
-}
-
-
-@pytest.mark.parametrize("name", CONJUGATE)
-def test_a_law_is_conjugate_by_its_name(name):
-    ours = read(counts(CONJUGATE[name]))
-    assert ours.conjugate.tolist() == [each == "x_log__" for each in ours.theta_names]
-
-
-# As an option of a sweep
-
-
-@pytest.mark.slow
-def test_amplitudes_are_refused_where_there_are_none():
-    with pytest.raises(ValueError, match=r"'eta_log__'\] is one.*jitter=0"):
-        build(lgm.ASIS, gp(1e-6), amplitude=10)
-
-
-@pytest.mark.parametrize("amplitude", [-1, 1.5])
-def test_a_count_is_a_count(amplitude):
-    with pytest.raises(ValueError, match="amplitude must be a whole number"):
-        build(lgm.ASIS, cox(), amplitude=amplitude)
-
-
-@pytest.mark.slow
-def test_conjugate_where_it_can_be_and_sliced_where_not():
-    conjugate = build(lgm.ASIS, cox(), amplitude=2).elements[3:]
-    assert conjugate == (ConjugateScale((2,)), Amplitude("whitened", (2,))) * 2
-    sliced = build(lgm.ASIS, gp(0.0, with_nugget), amplitude=1).elements[3:]
-    assert sliced == (Amplitude("sufficient", (1,)), Amplitude("whitened", (1,)))
-
-
-def run(step, point, draws):
-    points = []
-    for _ in range(draws):
-        point, (stats,) = step.step(point)
-        points.append((point, stats["theta_scale"]))
-    return points
-
-
-@pytest.mark.slow
-def test_a_chain_repeats_itself_and_is_frozen_after_tuning():
-    model = gp(0.0, with_nugget)
-    step, other = (build(lgm.ASIS, model, amplitude=2, rng=seed) for seed in (1, 2))
-    step.setup_chain(np.random.default_rng(1), 20, 20)
-    point = run(step, model.initial_point(), 20)[-1][0]
-    tuned = repr(step.tunings)
-    assert tuned != repr([e.start(step._state, 20) for e in step.elements])
-    step.stop_tuning()
-    saved = pickle.loads(pickle.dumps(step.sampling_state))
-    expected = run(step, point, 10)
-    assert repr(step.tunings) == tuned
-    other.sampling_state = saved
-    assert repr(run(other, point, 10)) == repr(expected)
-
-
-@pytest.mark.slow
-def test_it_samples():
-    with cox():
-        idata = pm.sample(
-            tune=20,
-            draws=20,
-            chains=1,
-            step=lgm.ASIS(amplitude=5, compile_kwargs=QUICK),
-            compile_kwargs=QUICK,
-            random_seed=1,
-            progressbar=False,
-            compute_convergence_checks=False,
-        )
-    assert (idata["sample_stats"]["cubic_ops"] <= 2).all()
-    assert np.unique(idata["posterior"]["eta2"]).size == 20
+    pvalue = pvalue_given(parameterization, toy)
+    dies(f"amplitude, {parameterization}: {mutant.__name__}", pvalue, below=1e-6)

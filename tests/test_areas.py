@@ -84,35 +84,9 @@ def test_pymcs_own_draws_are_not_of_this_law():
 
 
 @pytest.mark.fast("areas")
-def test_the_density_is_the_models(built, ours, rng):
-    total, found = built.compile_logp(**QUICK), []
-    for _ in range(4):
-        point = {k: rng.normal(size=np.shape(v)) for k, v in built.initial_point().items()}
-        theta = ours.theta_of(point)
-        prior, f = ours.prior(theta), ours.f_of(theta, point)
-        assert isinstance(prior, SumPrior)
-        np.testing.assert_allclose(ours.latents_of(rng, prior, f)["phi"], point["phi"])
-        value = ours.log_prior(theta) + prior.log_density(f) + ours.log_likelihood(f, theta)
-        found.append(value - total(point))
-    # PyMC leaves a constant out.
-    close(found, np.full(4, found[0]))
-
-
-@pytest.mark.slow
-def test_the_evidence_is_that_of_a_dense_covariance(ours):
-    here = AtTheta.of(ours, np.full(ours.p, 0.2))
-
-    def dense_model():
-        N, n = here.prior.rank, here.prior.n
-        K = here.prior.covariance_times(np.eye(n))[N:, N:]
-        f = pm.MvNormal("phi", here.prior.mean[N:], cov=0.5 * (K + K.T))
-        pm.Poisson("y", pm.math.exp(f), observed=Y)
-
-    there = AtTheta.of(from_pymc(dense_model), np.empty(0))
-    both = (here, there)
-    q, q_dense = (variational(at.likelihood, at.prior, tolerance=1e-8) for at in both)
-    close(q.log_evidence, q_dense.log_evidence, 1e-7)
-    close(q.center[here.prior.rank :], q_dense.center, 1e-5)
+def test_the_density_is_the_models(ours):
+    assert isinstance(ours.prior(np.zeros(ours.p)), SumPrior)
+    assert max(ours.check(draws=4).values()) < 1e-6
 
 
 SAMPLERS = {

@@ -4,8 +4,7 @@ import numpy as np
 import pymc as pm
 import pytest
 
-from models import COMPILED, QUICK
-from scipy.special import logsumexp
+from models import QUICK
 from toys import TOYS, Chain, invariance
 
 import pymc_lgm as lgm
@@ -125,34 +124,6 @@ def test_a_density_without_its_determinant_is_noticed(dies):
         patch.setattr(SufficientTarget, "log_density_at", staticmethod(without_determinant))
         result = invariance([element], toy, replicates=500, steps=5)
     dies("exact marginal: without its determinant", result.pvalue, below=1e-6)
-
-
-@pytest.mark.slow
-def test_it_agrees_with_quadrature():
-    """One hyper-parameter on a grid, by the model's own density."""
-    with pm.Model() as model:
-        length = pm.InverseGamma("length", 3, 2)
-        gp = pm.gp.Marginal(cov_func=pm.gp.cov.Matern32(1, ls=length))
-        gp.marginal_likelihood("y", X, y=Y, sigma=0.3)
-        idata = pm.sample(
-            step=lgm.ExactMarginal(compile_kwargs=COMPILED),
-            draws=400,
-            tune=100,
-            chains=1,
-            random_seed=3,
-            progressbar=False,
-            compute_convergence_checks=False,
-        )
-    logp, x = model.compile_logp(**QUICK), np.linspace(-4, 5, 60)
-    logs = np.array([logp({"length_log__": at}) for at in x])
-    weights = np.exp(logs - logsumexp(logs))
-    assert weights[[0, -1]].max() < 1e-4
-    draws, mean = np.log(idata["posterior"]["length"].to_numpy()[0]), weights @ x
-    for power in (1, 2):
-        values, expected = (draws - mean) ** power, weights @ (x - mean) ** power
-        # Batches of 20 draws: the chain's autocorrelation is a few draws long.
-        error = values.reshape(20, 20).mean(axis=1).std(ddof=1) / np.sqrt(20)
-        assert abs(values.mean() - expected) < 6 * error
 
 
 @pytest.mark.slow

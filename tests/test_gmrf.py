@@ -3,31 +3,30 @@
 import math
 import pickle
 
-import arviz as az
 import numpy as np
 import pymc as pm
 import pytensor
 import pytest
 
-from models import COMPILED, QUICK, reading_once
+from models import COMPILED, QUICK, gap_to_nuts, reading_once
 from pymc.model.fgraph import clone_model
 from scipy.integrate import quad
 from scipy.linalg import null_space
 from scipy.sparse import csr_array, eye_array
 from scipy.stats import chi2, multivariate_normal
 from test_priors import close
+from test_sum_gradients import check_gradient
+from test_sums import evidences
 
 import pymc_lgm as lgm
 
 from pymc_lgm import gmrf
-from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.gaussian.factors import ConstrainedFactor, Constraints, ScaledFactor
 from pymc_lgm.gaussian.families import FamilyAt
 from pymc_lgm.gaussian.structure import IntrinsicFamily, Structure
 from pymc_lgm.model.fingerprint import fingerprint
 from pymc_lgm.model.forms.linear import LinearPredictor
 from pymc_lgm.model.forms.sum import SumPredictor
-from pymc_lgm.state import AtTheta
 from pymc_lgm.testing import joint_test
 
 pytestmark = pytest.mark.usefixtures("interpreted")
@@ -441,39 +440,9 @@ def test_a_gaussian_sigma_is_a_hyperparameter():
 
 
 def error_of_evidence(name):
-    """Against log p(y, theta) of PyMC's density, a quadratic in the latents (normal noise)."""
     model = built(name, "normal")
-    read = lgm.read(model)
-    logp, start = model.compile_logp(), model.initial_point()
-    latents = [n for n in start if n in read.latents]
-    rng, errors = np.random.default_rng(6), []
-    sizes = [np.size(start[n]) for n in latents]
-    for _ in range(3):
-        point = {k: v + 0.4 * rng.standard_normal(np.shape(v)) for k, v in start.items()}
-
-        def at(x, point=point):
-            pieces = np.split(x, np.cumsum(sizes)[:-1])
-            shaped = {
-                n: v.reshape(np.shape(start[n])) for n, v in zip(latents, pieces, strict=True)
-            }
-            return float(logp({**point, **shaped}))
-
-        n = sum(sizes)
-        zero, unit = at(np.zeros(n)), np.eye(n)
-        up = np.array([at(e) for e in unit])
-        down = np.array([at(-e) for e in unit])
-        g = 0.5 * (up - down)
-        H = np.diag(up + down - 2 * zero)
-        for i in range(n):
-            for j in range(i):
-                H[i, j] = H[j, i] = at(unit[i] + unit[j]) - up[i] - up[j] + zero
-        square = g @ np.linalg.solve(-H, g)
-        right = zero + 0.5 * (square - np.linalg.slogdet(-H)[1] + n * math.log(2 * math.pi))
-        theta = read.theta_of(point)
-        here = AtTheta.of(read, theta)
-        q = here.approximation(lambda ell, prior: laplace(ell, prior, tolerance=1e-10))
-        errors.append(q.log_evidence + read.log_prior(theta) - right)
-    return np.abs(errors).max()
+    ours, theirs = evidences(model, lgm.read(model))
+    return np.abs(ours - theirs).max()
 
 
 @pytest.mark.fast("SumPredictor-trend_with_a_line", "LinearPredictor-own_constraint")
@@ -503,44 +472,14 @@ def test_its_posterior_is_left_invariant(name):
 
 @pytest.mark.whole
 @pytensor.config.change_flags(**COMPILED)
-def test_the_default_agrees_with_nuts(form):
-    with built("trend_with_a_line"):
-        runs = [
-            pm.sample(
-                1500, tune=1000, chains=2, cores=1, step=step, random_seed=1, progressbar=False,
-                compute_convergence_checks=False,
-            )
-            for step in (lgm.PseudoMarginal(), pm.NUTS(target_accept=0.95))
-        ]  # fmt: skip
-    for of in (np.asarray, np.square):
-        one, two = (of(run.posterior["x"].to_numpy()).reshape(2, 1500, -1) for run in runs)
-        errors = [np.asarray(az.mcse(each)) for each in (one, two)]
-        gap = np.abs(one.mean((0, 1)) - two.mean((0, 1)))
-        assert (gap < 5 * np.hypot(*errors)).all()
+def test_the_default_agrees_with_nuts():
+    functions = [("x", np.asarray), ("x", np.square)]
+    assert gap_to_nuts(built("trend_with_a_line"), functions) < 5
 
 
 @pytest.mark.parametrize("name", ["trend_with_a_line", "interaction"])
-def test_the_gradient_of_an_evidence(name, monkeypatch):
-    read = lgm.read(built(name, "normal"))
-    rng = np.random.default_rng(8)
-    theta, h = 0.3 * rng.standard_normal(read.p), 1e-5
-    n = read.form.n
-    W, b = rng.uniform(0, 2, n), rng.standard_normal(n)
-
-    def evidence(at):
-        """Of Gaussian sites exp(b f − W f²/2)."""
-        prior = read.prior(at)
-        posterior = prior.condition(W)
-        shifted = b - W * prior.mean
-        square = shifted @ posterior.covariance_times(shifted)
-        of_mean = prior.mean @ (b - 0.5 * W * prior.mean)
-        return of_mean + 0.5 * square - 0.5 * posterior.log_determinant
-
-    prior = read.prior(theta)
-    posterior = prior.condition(W)
-    a = posterior.alpha(b - W * prior.mean)
-    slopes = [(evidence(theta + h * e) - evidence(theta - h * e)) / (2 * h) for e in np.eye(read.p)]
-    np.testing.assert_allclose(posterior.evidence_gradient(a), slopes, rtol=1e-5, atol=1e-6)
+def test_the_gradient_of_an_evidence(name):
+    check_gradient(lgm.read(built(name, "normal")), sets=False)
 
 
 def test_a_copy_is_the_same_model_and_another_structure_is_another():

@@ -9,15 +9,13 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
-import arviz as az
 import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
-import xarray as xr
 
-from models import COMPILED, QUICK, build
+from models import COMPILED, QUICK, build, gap_to_nuts
 from pytensor.graph.traversal import ancestors
 from samplers import CASES, label
 from scipy.stats import multivariate_normal, norm
@@ -396,11 +394,8 @@ def test_what_densities_read_of_theta_is_made_of_the_V_that_is_known(monkeypatch
     assert solved == [0, 0, 0]
 
 
-# With all points as inducing points and normal noise its posterior is known: a grid over eta
+# With all points as inducing points and normal noise its posterior given eta is known
 
-
-GRID = np.linspace(-2.0, 2.0, 201)
-"""Of log eta, whose prior is N(0, 0.5²)."""
 
 NOISE = 0.3
 
@@ -440,55 +435,12 @@ def test_with_all_points_each_theta_has_the_evidence_and_f_of_the_process():
         np.testing.assert_allclose(q.posterior.variances[:20], variance, rtol=1e-3)
 
 
-@pytest.mark.slow
-@chains
-def test_with_all_points_draws_are_of_the_posterior_of_the_process():
-    """Moments of eta and of f by a grid, and by draws of (theta, u), where u is f."""
-    inputs, y, made = all_points()
-    log_evidence, means, variances = (
-        np.array(of) for of in zip(*(dense(inputs, y, x) for x in GRID), strict=True)
-    )
-    weights = np.exp(log_evidence - log_evidence.max()) * norm.pdf(GRID, 0.0, 0.5)
-    weights /= weights.sum()
-    with made:
-        idata = pm.sample(
-            1000, tune=500, chains=2, cores=1, random_seed=3, progressbar=False,
-            compute_convergence_checks=False,
-        )  # fmt: skip
-    drawn = xr.Dataset(
-        {"log_eta": np.log(idata.posterior["eta"]), "f": idata.posterior["f_u"]},
-    )
-    right = {
-        "log_eta": (weights @ GRID, weights @ GRID**2),
-        "f": (weights @ means, weights @ (variances + means**2)),
-    }
-    for moment in (0, 1):
-        of = drawn ** (moment + 1)
-        se = az.mcse(of, method="mean")
-        for name in right:
-            error = of[name].mean(("chain", "draw")) - right[name][moment]
-            assert (abs(error) < 4.5 * se[name]).all(), (name, moment)
-
-
 @pytest.mark.whole
 @chains
 def test_nuts_draws_from_the_same_posterior(fitted):
     """The model is an ordinary one of PyMC: its NUTS and the default agree."""
-    model, _, _ = fitted
-    found = []
-    for step in (pm.NUTS, lgm.PseudoMarginal):
-        with model:
-            idata = pm.sample(
-                1500, tune=700, step=step(), chains=2, cores=1, random_seed=5, progressbar=False,
-                compute_convergence_checks=False,
-            )  # fmt: skip
-        drawn = xr.Dataset({"log_eta": np.log(idata.posterior["eta"]), "u": idata.posterior["f_u"]})
-        found.append(
-            [(x.mean(("chain", "draw")), az.mcse(x, method="mean")) for x in (drawn, drawn**2)]
-        )
-    for (one, of_one), (other, of_other) in zip(*found, strict=True):
-        score = abs(one - other) / np.sqrt(of_one**2 + of_other**2)
-        assert all((each < 4.0).all() for each in score.values()), score
+    functions = [("eta", np.log), ("eta", lambda x: np.log(x) ** 2), ("f_u", np.asarray)]
+    assert gap_to_nuts(fitted[0], [*functions, ("f_u", np.square)]) < 4.0
 
 
 @pytest.mark.slow

@@ -10,12 +10,11 @@ import pytest
 
 from models import reading_once
 from test_random_models import ONCE
-from test_sums import Brute
+from test_sums import evidences
 
 import pymc_lgm as lgm
 
 from pymc_lgm.approximations.ep import ep, misfit
-from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.approximations.recall import Recall, WarmSearch
 from pymc_lgm.approximations.site_coordinates import site_coordinates
 from pymc_lgm.approximations.sites import Sites
@@ -145,16 +144,8 @@ def error_of_evidence(make):
         patch.setattr(module, "are_quadratic", lambda *_: False)
         read = lgm.read(model)
     assert "integrated out" in repr(read)
-    brute, rng, start = Brute(model, read.latents), np.random.default_rng(3), model.initial_point()
-    errors = []
-    for _ in range(3):
-        point = {k: v + 0.3 * rng.standard_normal(np.shape(v)) for k, v in start.items()}
-        theta = read.theta_of(point)
-        at = AtTheta.of(read, theta)
-        q = at.approximation(lambda likelihood, prior: laplace(likelihood, prior, tolerance=1e-9))
-        assert q is not None
-        errors.append(q.log_evidence + read.log_prior(theta) - brute(point))
-    return np.abs(errors).max()
+    ours, theirs = evidences(model, read)
+    return np.abs(ours - theirs).max()
 
 
 @pytest.mark.fast("standard_times_a_scale")

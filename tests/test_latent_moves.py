@@ -292,27 +292,6 @@ def test_the_energy_error_falls_with_the_square_of_the_step(integrator):
     assert worst(0.01) < 1e-5
 
 
-@pytest.mark.slow
-@every_kernel
-def test_draws_from_a_gaussian_posterior_stay_draws_from_it(name):
-    """Independent replicates: the tolerance is a standard error, whatever the chain's memory."""
-    kernel, options = KERNELS[name]
-    model, replicates = Noisy(), 500
-    mean, cov = model.posterior()
-    root, rng, state = np.linalg.cholesky(cov), rng_of(7), state_of(model)
-    options = options | (
-        {"step_size": 0.15} if name in ("mgrad", "metropolis", "random-walk") else {}
-    )
-    f, moved = np.empty((replicates, 5)), 0
-    for i in range(replicates):
-        start = at = state.with_f(mean + root @ rng.standard_normal(5))
-        for _ in range(4):
-            at, _ = kernel(rng, at, **options)
-        f[i], moved = at.f, moved + (at is not start)
-    assert moved > 0.4 * replicates
-    assert_standard_normal(np.linalg.solve(root, (f - mean).T).T)
-
-
 def assert_standard_normal(xi):
     """Mean 0 and covariance I within five standard errors."""
     draws, n = xi.shape
@@ -668,13 +647,6 @@ def test_a_wrong_move_is_noticed(mutant, dies):
         *((2500, 4000) if mutant in WEAK else (600, 3000)),
     )
     dies(f"latent, {mutant}", pvalue, below=1e-6)
-
-
-@pytest.mark.parametrize("name", DENSE)
-def test_the_right_ratio_passes_where_wrong_ones_fail(name):
-    kernel, options = KERNELS[name]
-    right = accepted_by(partial(log_ratio, DENSE[name]), kernel)
-    assert paired_pvalue(right, **options) > 1e-4
 
 
 # The elements and the steps

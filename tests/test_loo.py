@@ -5,11 +5,9 @@ from functools import partial
 import arviz as az
 import numpy as np
 import pymc as pm
-import pytensor
 import pytest
 import xarray as xr
 
-from models import COMPILED
 from scipy.special import gammaln, log_ndtr, logsumexp
 from scipy.stats import multivariate_normal, norm
 
@@ -17,7 +15,6 @@ import pymc_lgm as lgm
 
 from pymc_lgm import cross_validation
 from pymc_lgm.approximations import left_out as module
-from pymc_lgm.approximations.ep import ep
 from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.approximations.left_out import left_out, left_out_groups
 from pymc_lgm.compile.graphs.functions import shape_of
@@ -608,136 +605,7 @@ def test_schools_are_left_out_as_gaussian_algebra_says():
             lgm.loo(idata, model, groups=np.array([*range(7), none], float), progressbar=False)
 
 
-# Against refits: p(y_-k) by quadrature over theta, f by importance sampling
-
-MANY = 60
-AT = np.sort(np.random.default_rng(5).uniform(0, 10, MANY))
-TRUE = 1.5 * np.sin(AT)
-
-
-def counts(rng):
-    y = rng.poisson(np.exp(TRUE))
-    return (
-        y,
-        lambda f: pm.Poisson.dist(pm.math.exp(f)),
-        lambda f: y * f - np.exp(f) - gammaln(y + 1),
-    )
-
-
-def labels(rng):
-    y = (rng.standard_normal(MANY) < TRUE).astype(int)
-    return y, None, lambda f: log_ndtr((2 * y - 1) * f)
-
-
-def negative_binomial(rng):
-    y = rng.poisson(np.exp(TRUE) * rng.gamma(2.0, 0.5, MANY))
-
-    def log_density(f):
-        binomial = gammaln(y + 2.0) - gammaln(y + 1)
-        return binomial + 2 * np.log(2 / (2 + np.exp(f))) + y * (f - np.log(2 + np.exp(f)))
-
-    return y, lambda f: pm.NegativeBinomial.dist(mu=pm.math.exp(f), alpha=2.0), log_density
-
-
-def heavy_tails(rng):
-    y = TRUE + 0.4 * rng.standard_t(4, MANY)
-
-    def log_density(f):
-        constant = gammaln(2.5) - gammaln(2.0) - 0.5 * np.log(4 * np.pi * 0.16)
-        return constant - 2.5 * np.log1p((y - f) ** 2 / (4 * 0.16))
-
-    return y, lambda f: pm.StudentT.dist(nu=4, mu=f, sigma=0.4), log_density
-
-
-def exponential(rng):
-    y = rng.exponential(np.exp(TRUE))
-    return y, lambda f: pm.Exponential.dist(scale=pm.math.exp(f)), lambda f: -f - y * np.exp(-f)
-
-
-OTHERS = (counts, labels, negative_binomial, exponential)
-LIKELIHOODS = [heavy_tails, *(pytest.param(make, marks=pytest.mark.whole) for make in OTHERS)]
-
-
-def covariance(eta, ls):
-    r = np.sqrt(3) * np.abs(AT[:, None] - AT) / ls
-    return eta**2 * (1 + r) * np.exp(-r) + 1e-6 * np.eye(MANY)
-
-
-def approximated(log_density, keep, eta, ls, rng, draws=500):
-    """The q of EP given y_keep and theta, and draws of it."""
-    prior = DensePrior.at(Constant(np.zeros(MANY), covariance(eta, ls)), np.zeros(0))
-    q = ep(Likelihood(lambda f: log_density(f) * keep, np.arange(MANY)), prior, tolerance=1e-4)
-    xi = rng.standard_normal((*q.posterior.coordinates_shape, draws))
-    return q, q.center[:, None] + q.posterior.deviations(xi)
-
-
-def refitted(log_density, ks, eta, ls, rng):
-    """log p(y | theta), and log p(y_k | y_-k, theta) of some k: by draws given y and given y_-k."""
-    q, f = approximated(log_density, np.ones(MANY), eta, ls, rng)
-    found = [logsumexp(q.log_weights(f, log_density(f.T).sum(axis=1))) - np.log(f.shape[1])]
-    for k in ks:
-        without, more = approximated(log_density, np.arange(MANY) != k, eta, ls, rng)
-        both = np.hstack([f, more])
-        # Each draw's density under the mixture of both, as a multiple of the prior's.
-        nothing = np.zeros(both.shape[1])
-        mixture = np.logaddexp(*(-each.log_weights(both, nothing) for each in (q, without)))
-        ell = log_density(both.T)
-        weights = ell.sum(axis=1) - mixture
-        found.append(logsumexp(weights) - logsumexp(weights - ell[:, k]))
-    return np.array(found)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:Estimated shape parameter")
-@pytest.mark.parametrize("make", LIKELIHOODS)
-@pytensor.config.change_flags(**COMPILED)
-def test_agrees_with_the_densities_of_refits(make):
-    """elpd_k beside log p(y) − log p(y_-k), within what 1000 draws leave open."""
-    rng = np.random.default_rng(11)
-    y, dist, log_density = make(rng)
-    with pm.Model():
-        eta, ls = pm.LogNormal("eta", 0.0, 0.5), pm.LogNormal("ls", 0.5, 0.5)
-        gp = pm.gp.Latent(cov_func=eta**2 * pm.gp.cov.Matern32(1, ls=ls))
-        f = gp.prior("f", AT[:, None], reparameterize=False, jitter=1e-6)
-        if dist is None:
-            lgm.Probit("y", f=f, observed=y)
-        else:
-            pm.CustomDist("y", f, dist=lambda f, size: dist(f), observed=y)
-        idata = pm.sample(
-            500,
-            tune=500,
-            chains=2,
-            cores=1,
-            step=lgm.PseudoMarginal(),
-            random_seed=5,
-            progressbar=False,
-        )
-        tree = lgm.leave_one_out(idata, random_seed=1, progressbar=False)
-    found = az.loo(tree, pointwise=True)
-    # The estimate of each of 60 has a standard error of 0.17: the largest may be above 0.7.
-    assert np.quantile(found.pareto_k.values, 0.9) < 0.7
-    chosen = np.argsort(found.elpd_i.values)[[0, 1, 20, 59]]
-    # A grid in log eta and log ls that has the posterior.
-    logs = np.log([idata["posterior"][v].values.ravel() for v in ("eta", "ls")])
-    x = np.linspace(-4.0, 4.0, 9)
-    grid = np.stack(np.meshgrid(x, x), axis=-1).reshape(-1, 2)
-    root = np.linalg.cholesky(np.cov(logs))
-    evidence, density = [], []
-    for z in grid[(grid**2).sum(axis=1) <= 16.0]:
-        at = logs.mean(axis=1) + root @ z
-        log_y, *of_k = refitted(log_density, chosen, *np.exp(at), rng)
-        evidence.append(log_y + norm.logpdf(at, [0.0, 0.5], 0.5).sum())
-        density.append(of_k)
-    evidence = np.array(evidence) - logsumexp(evidence)
-    exact = -logsumexp(evidence[:, None] - density, axis=0)
-    weights = np.exp(-tree["log_likelihood"]["y"].values[..., chosen])
-    size = np.array([az.ess(weights[..., i]) for i in range(chosen.size)])
-    error = weights.std(axis=(0, 1)) / weights.mean(axis=(0, 1)) / np.sqrt(size)
-    # The importance sampling of the refits leaves 0.01.
-    z = (found.elpd_i.values[chosen] - exact) / np.hypot(error, 0.01)
-    print(make.__name__, "z", z.round(2), "elpd", exact.round(3), "error", error.round(4))
-    assert np.abs(z).max() < norm.isf(1e-3 / 2 / 20)
-
+# Draws of theta and f together
 
 T = np.arange(4.0)
 COUNTED = np.array([1, 0, 2, 3])

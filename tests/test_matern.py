@@ -12,7 +12,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
-from models import COMPILED, QUICK, reading_once
+from models import COMPILED, QUICK, gap_to_nuts, reading_once
 from pytensor import sparse
 from scipy.integrate import dblquad
 from scipy.sparse import csc_matrix, csr_matrix
@@ -411,19 +411,8 @@ def test_its_posterior_is_left_invariant():
 @pytest.mark.whole
 @pytensor.config.change_flags(**COMPILED)
 def test_the_default_agrees_with_nuts():
-    with binary():
-        runs = [
-            pm.sample(
-                1500, tune=1000, chains=2, cores=1, step=step, random_seed=1, progressbar=False,
-                compute_convergence_checks=False,
-            )
-            for step in (lgm.PseudoMarginal(), pm.NUTS(target_accept=0.95))
-        ]  # fmt: skip
-    for name, of in [("u", np.asarray), ("u", np.tanh), ("range", np.log), ("sigma", np.log)]:
-        one, two = (of(run.posterior[name].to_numpy()).reshape(2, 1500, -1) for run in runs)
-        errors = [np.asarray(az.mcse(each)) for each in (one, two)]
-        gap = np.abs(one.mean((0, 1)) - two.mean((0, 1)))
-        assert (gap < 6 * np.hypot(*errors)).all()
+    functions = [("u", np.asarray), ("u", np.tanh), ("range", np.log), ("sigma", np.log)]
+    assert gap_to_nuts(binary(), functions) < 6
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 import math
 
-import arviz as az
 import numpy as np
 import pymc as pm
 import pytest
@@ -17,7 +16,6 @@ from test_latent_moves import (
     Silent,
     assert_standard_normal,
     functions,
-    normal,
     rng_of,
     state_of,
 )
@@ -278,33 +276,6 @@ def test_fewer_degrees_of_freedom_than_elements():
     assert here.nu.size < here.f.size
     of_nu = slopes(lambda nu: place(at, nu).energy(momentum), here.nu)
     np.testing.assert_allclose(here.slope(momentum), of_nu, atol=1e-6)
-
-
-@pytest.mark.slow
-def test_the_mean_and_the_variance_of_one_count_are_those_of_quadrature():
-    class One(Counts):
-        n, x, y = 1, np.zeros(1), np.array([6.0])
-
-        def mean(self, theta):
-            return np.array([0.4])
-
-    state, rng = state_of(One(), np.zeros(1)), rng_of(9)
-    grid = np.linspace(-5.0, 5.0, 2001)[:, None]
-    log_density = np.array(
-        [state.at.log_likelihood(f) + normal(f, state.mean, state.model.cov(THETA)) for f in grid]
-    )
-    weights = np.exp(log_density - log_density.max())
-    weights /= weights.sum()
-    mean = weights @ grid[:, 0]
-    variance = weights @ (grid[:, 0] - mean) ** 2
-    draws = np.empty(400)
-    for k in range(draws.size):
-        state, _ = position_hmc(rng, state, step_size=0.9, max_steps=2)
-        draws[k] = state.f[0]
-    ess = min(az.ess(x[None]) for x in (draws, (draws - mean) ** 2))
-    assert ess > 80
-    assert abs(draws.mean() - mean) < 5 * math.sqrt(variance / ess)
-    assert abs(((draws - mean) ** 2).mean() / variance - 1.0) < 5 * math.sqrt(4.0 / ess)
 
 
 @pytest.mark.slow

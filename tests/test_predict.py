@@ -4,12 +4,10 @@ import arviz as az
 import numpy as np
 import pandas as pd
 import pymc as pm
-import pytensor
 import pytensor.tensor as pt
 import pytest
 import xarray as xr
 
-from models import COMPILED
 from scipy.integrate import quad
 from scipy.special import expit, ndtr, softmax
 from scipy.stats import norm
@@ -423,42 +421,6 @@ def test_errors_say_what_to_write():
     singular, gp = gp_model(X=np.zeros((4, 1)), reparameterize=True, jitter=0.0)
     with pytest.raises(np.linalg.LinAlgError, match=r"draw 0, at \['ls', 'eta'\] = "):
         go(model=singular, gp=gp)
-
-
-@pytest.mark.slow
-@pytensor.config.change_flags(**COMPILED)
-def test_real_data_are_predicted_better_than_by_the_base_rate():
-    data = lgm.datasets.load_pima().iloc[:250]
-    features = data[["glucose", "mass"]].to_numpy(dtype=float)
-    features = (features - features[:150].mean(axis=0)) / features[:150].std(axis=0)
-    y = data["y"].to_numpy()
-    with pm.Model():
-        ls = pm.InverseGamma("ls", 3, 3, shape=2)
-        eta = pm.HalfNormal("eta", 2)
-        gp = pm.gp.Latent(cov_func=eta**2 * pm.gp.cov.ExpQuad(2, ls=ls))
-        f = gp.prior("f", features[:150], reparameterize=False)
-        lgm.Probit("y", f=f, observed=y[:150])
-        idata = pm.sample(
-            draws=500,
-            tune=500,
-            chains=1,
-            cores=1,
-            step=lgm.ASIS(),
-            random_seed=4,
-            progressbar=False,
-            compute_convergence_checks=False,
-        )
-        before = tally.cubic_ops
-        result = predict(idata, gp, features[150:], progressbar=False)["predictions"]
-    theta = idata["posterior"]["eta"].values[0]
-    assert tally.cubic_ops - before == 1 + np.count_nonzero(np.diff(theta)) < 450
-    p, base = result["y_probability"].values, np.full(100, y[:150].mean())
-    assert ((p > 0.5) == y[150:]).mean() > max(y[150:].mean(), 1 - y[150:].mean()) + 0.05
-    assert log_predictive_density(y[150:], p) > log_predictive_density(y[150:], base) + 0.05
-    accuracy, auc = capacity(y[150:], p)
-    curve = abstention_curve(y[150:], p)
-    assert curve["accuracy"].iloc[0] < accuracy < 1
-    assert 0.75 < auc < 1
 
 
 def test_auc_counts_ties_one_half():

@@ -1,33 +1,120 @@
 """Every prior, by its verbs, against dense algebra. A prior is tested by being listed."""
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 
 from scipy.stats import multivariate_normal
-from toys import Counts, Errors, Series
+from toys import Counts, Errors, Labels, Series
 
-from pymc_lgm.gaussian import BandedPrior, DensePrior
+from pymc_lgm.gaussian import BandedPrior, BlocksPrior, DensePrior, LowRankPrior
 from pymc_lgm.gaussian.sites import SiteBlocks, lerp, nonnegative, rooted
 from pymc_lgm.linalg import tally
 
 THETA = np.array([1.1, 0.3, -0.5])
 
-PRIORS = {
-    "dense": lambda: Counts().prior(THETA),
-    "dense, scaled": lambda: Counts(scaled=True).prior(THETA),
-    "banded": lambda: Series().prior(THETA),
-    "banded, long": lambda: Series(50).prior(THETA),
-    "dense, theta in the likelihood": lambda: Errors().prior(np.append(THETA, -0.4)),
-}
-"""Each of the law N(m, K) that its model says."""
 
-W = {
-    "all": np.array([2.0, 0.3, 5.0]),  # and again, for more than three
-    "some": np.array([0.0, 1.5, 0.0]),
-    "sets": SiteBlocks(
+class Listed(NamedTuple):
+    """The prior N(m, K) of a model, as functions of theta, and a theta."""
+
+    at: Callable
+    mean: Callable
+    cov: Callable
+    theta: np.ndarray = THETA
+
+    @classmethod
+    def of(cls, toy, theta=THETA):
+        return cls(toy.prior, toy.mean, toy.cov, theta)
+
+
+INDEX = [np.array([0, 3, 5]), np.array([4, 1, 2])]
+PARTS = [Counts(), Labels()]
+BLOCKS = list(zip(INDEX, PARTS, strict=True))
+
+
+def of_blocks():
+    """Two processes, whose elements of f alternate."""
+
+    def mean(theta):
+        m = np.zeros(6)
+        for i, part in BLOCKS:
+            m[i] = part.mean(theta)
+        return m
+
+    def cov(theta):
+        K = np.zeros((6, 6))
+        for i, part in BLOCKS:
+            K[np.ix_(i, i)] = part.cov(theta)
+        return K
+
+    return Listed(lambda theta: BlocksPrior.at(BLOCKS, theta), mean, cov)
+
+
+class TwoFreedoms:
+    """c(theta) = theta_0 h and K_w = e^theta_1 C + e^theta_2 I: five elements, two freedoms.
+
+    With ``outside`` the mean leaves the range of U.
+    """
+
+    enters_cov, amplitudes = np.array([False, True, True]), np.zeros(3)
+    parts = np.array([[1.0, 0.4], [0.4, 2.0]]), np.eye(2)
+
+    def __init__(self, outside=0.0):
+        rng = np.random.default_rng(8)
+        self.basis = np.linalg.qr(rng.standard_normal((5, 2)))[0]
+        self.h = self.basis @ np.array([0.5, -1.0]) + outside * rng.standard_normal(5)
+
+    def mean(self, theta):
+        return theta[0] * self.h
+
+    def mean_vjp(self, theta, v):
+        return np.array([v @ self.h, 0.0, 0.0])
+
+    def cov(self, theta):
+        return sum(np.exp(t) * part for t, part in zip(theta[1:], self.parts, strict=True))
+
+    def cov_vjp(self, theta, M):
+        both = zip(theta[1:], self.parts, strict=True)
+        return np.array([0.0, *(np.exp(t) * np.sum(M * part) for t, part in both)])
+
+    def prior(self, theta):
+        return LowRankPrior.at(self, self.basis, theta)
+
+
+def of_low_rank():
+    model = TwoFreedoms()
+    U = model.basis
+    return Listed(model.prior, model.mean, lambda theta: U @ model.cov(theta) @ U.T)
+
+
+PRIORS = {
+    "dense": lambda: Listed.of(Counts()),
+    "dense, scaled": lambda: Listed.of(Counts(scaled=True)),
+    "banded": lambda: Listed.of(Series()),
+    "banded, long": lambda: Listed.of(Series(50)),
+    "dense, theta in the likelihood": lambda: Listed.of(Errors(), np.append(THETA, -0.4)),
+    "blocks": of_blocks,
+    "low rank": of_low_rank,
+}
+
+SETS = {
+    3: SiteBlocks(
         np.array([[0, 2], [1, -1]]),
         np.array([[[2.0, -1.5], [-1.5, 3.0]], [[3.0, 0.0], [0.0, 1.0]]]),
     ),
+    5: SiteBlocks(
+        np.array([[0, 2], [1, 4], [3, -1]]),
+        np.array([[[2.0, 0.9], [0.9, 1.0]], [[1.0, -0.5], [-0.5, 4.0]], [[3.0, 0.0], [0.0, 1.0]]]),
+    ),
+    # Each joins an f_i of one process with one of the other.
+    6: SiteBlocks(np.array([[0, 4], [3, 1], [5, 2]]), np.array([[[2.0, 0.9], [0.9, 1.0]]] * 3)),
+}
+W = {
+    "all": lambda n: np.resize([2.0, 0.3, 5.0], n),
+    "some": lambda n: np.resize([0.0, 1.5, 0.0], n),
+    "sets": SETS.get,
 }
 
 
@@ -42,64 +129,70 @@ def close(actual, expected, rtol=1e-9):
 
 
 @pytest.fixture(params=PRIORS)
-def prior(request):
+def listed(request):
     return PRIORS[request.param]()
 
 
 @pytest.fixture
-def K(prior):
-    return prior.model.cov(prior.theta)
+def prior(listed):
+    return listed.at(listed.theta)
+
+
+@pytest.fixture
+def K(listed):
+    return listed.cov(listed.theta)
 
 
 @pytest.fixture(params=W)
 def posterior(request, prior):
     if request.param == "sets" and isinstance(prior, BandedPrior):
         pytest.skip("an observation reads one f_i of a sparse prior")
-    precision = W[request.param]
-    return prior.condition(
-        precision if isinstance(precision, SiteBlocks) else np.resize(precision, prior.n)
-    )
+    return prior.condition(W[request.param](prior.n))
 
 
 @pytest.fixture
 def Sigma(posterior, K):
     R = root_of(posterior.precision, len(K))
-    return np.linalg.inv(np.linalg.inv(K) + R @ R.T)
+    return K - K @ R @ np.linalg.solve(np.eye(len(K)) + R.T @ K @ R, R.T @ K)
 
 
-def test_the_verbs_of_a_prior(prior, K, rng):
-    x, columns = rng.standard_normal(prior.n), rng.standard_normal((prior.n, prior.n + 1))
-    L = prior.multiply(np.eye(prior.n))
+def test_the_verbs_of_a_prior(listed, prior, K, rng):
+    n, r = prior.n, prior.rank
+    L = prior.multiply(np.eye(r))
     assert prior.is_proper
     close(L @ L.T, K)
-    close(prior.mean, prior.model.mean(prior.theta))
+    close(prior.mean, listed.mean(listed.theta))
     close(prior.variances, np.diag(K))
-    close(prior.precisions, np.diag(np.linalg.inv(K)))
-    close(prior.log_density(x), multivariate_normal.logpdf(x, prior.mean, K))
-    for v in (x, columns):
-        close(prior.covariance_times(v), K @ v)
-        close(prior.multiply(v), L @ v)
-        close(prior.multiply_transposed(v), L.T @ v)
-        close(prior.solve(L @ v), v)
-        close(prior.inverse_times(v), np.linalg.solve(K, v))
+    for x in (rng.standard_normal(n), rng.standard_normal((n, n + 1))):
+        close(prior.covariance_times(x), K @ x)
+        close(prior.multiply_transposed(x), L.T @ x)
+        close(L.T @ prior.inverse_times(x), np.linalg.lstsq(L, x)[0])
+    for xi in (rng.standard_normal(r), rng.standard_normal((r, n + 1))):
+        close(prior.multiply(xi), L @ xi)
+        close(prior.solve(L @ xi), xi)
+    x = prior.mean + L @ rng.standard_normal(r)
+    law = multivariate_normal(prior.mean, K, allow_singular=r < n)
+    close(prior.log_density(x), law.logpdf(x))
+    if r == n:
+        close(prior.precisions, np.diag(np.linalg.inv(K)))
 
 
 @pytest.mark.parametrize("j", range(3))
-def test_the_prior_at_another_theta(prior, j):
+def test_the_prior_at_another_theta(listed, prior, j):
     """What the two share is shared where it is the same."""
     theta = prior.theta + 0.2 * (np.arange(prior.theta.size) == j)
-    there, model = prior.moved(theta), prior.model
-    close(there.mean, model.mean(theta))
-    close(there.covariance_times(np.eye(prior.n)), model.cov(theta))
+    there = prior.moved(theta)
+    close(there.mean, listed.mean(theta))
+    K = listed.cov(theta)
+    close(there.covariance_times(np.eye(prior.n)), K)
     assert prior.has_covariance_of(prior)
-    is_kept = not model.enters_cov[j]
-    assert there.has_covariance_of(prior) == is_kept
+    assert there.has_covariance_of(prior) == np.array_equal(K, listed.cov(prior.theta))
 
 
 def test_no_verb_writes_into_the_prior(prior, K, rng):
-    x = rng.standard_normal(prior.n)
+    x, xi = rng.standard_normal(prior.n), rng.standard_normal(prior.rank)
     before = prior.covariance_times(x)
-    prior.multiply(x)
+    prior.multiply(xi)
     prior.condition(np.ones(prior.n))
     assert prior.covariance_times(x).tobytes() == before.tobytes()
 
@@ -111,10 +204,9 @@ def test_the_verbs_of_a_posterior(posterior, Sigma, K, rng):
     B, precision = np.eye(n) + R.T @ K @ R, R @ R.T
     close(posterior.log_determinant, np.linalg.slogdet(B)[1])
     close(posterior.quad_form(x), x @ Sigma @ x)
-    close(posterior.inv_quad_form(x), x @ np.linalg.solve(Sigma, x), 1e-8)
     close(posterior.variances, np.diag(Sigma))
     close(posterior.one_minus_leverage, 1.0 - np.diag(precision @ Sigma))
-    close(posterior.block(np.array([0, 2])), Sigma[np.ix_([0, 2], [0, 2])])
+    close(posterior.block(np.array([2, 0])), Sigma[np.ix_([2, 0], [2, 0])])
     close(posterior.in_noise_units(x, prior.mean), R.T @ (x - prior.mean))
     close(posterior.log_density_of_data(x), multivariate_normal.logpdf(x, np.zeros(n), B))
     close(posterior.weighted_residual(x), np.linalg.solve(B, x))
@@ -124,17 +216,21 @@ def test_the_verbs_of_a_posterior(posterior, Sigma, K, rng):
             close(ours, right)
         close(posterior.precision_times(v), precision @ v)
         close(posterior.covariance_times(v), Sigma @ v)
-        close(posterior.conditional_mean(v), K @ R @ np.linalg.solve(B, v))
-        close(posterior.multiply(posterior.solve(v)), v, 1e-8)
+    close(posterior.conditional_mean(x), K @ R @ np.linalg.solve(B, x))
 
 
 def test_roots_and_draws_have_the_posteriors_covariance(posterior, Sigma, rng):
-    n = len(Sigma)
-    A, d = posterior.multiply(np.eye(n)), rng.standard_normal(n)
+    A, xi = (
+        posterior.multiply(np.eye(posterior.prior.rank)),
+        rng.standard_normal(posterior.prior.rank),
+    )
     close(A @ A.T, Sigma)
-    # Linear in ξ = (ξ₁, ξ₂): unit vectors show the whole map.
-    xi = np.concatenate([np.eye(n, 2 * n), np.eye(n, 2 * n, n)]).reshape(2, n, 2 * n)
-    D = posterior.deviations(xi)
+    d = A @ xi
+    close(posterior.solve(d), xi, 1e-8)
+    close(posterior.inv_quad_form(d), xi @ xi, 1e-8)
+    # Linear in ξ: unit vectors show the whole map.
+    shape = posterior.coordinates_shape
+    D = posterior.deviations(np.eye(np.prod(shape)).reshape(*shape, -1))
     close(D @ D.T, Sigma)
     close(posterior.deviations(posterior.coordinates(rng, d)[:, :, None])[:, 0], d, 1e-8)
 
@@ -145,22 +241,22 @@ def differences(function, theta):
     return np.stack([(function(theta + h) - function(theta - h)) / 2e-5 for h in steps], axis=-1)
 
 
-def test_derivatives_of_a_prior(prior, K, rng):
-    f, nu, g = rng.standard_normal((3, prior.n))
-    at = prior.model.prior
+def test_derivatives_of_a_prior(listed, prior, rng):
+    nu, g, at = rng.standard_normal(prior.rank), rng.standard_normal(prior.n), listed.at
+    f = prior.mean + prior.multiply(rng.standard_normal(prior.rank))
     by_theta = differences(lambda t: at(t).log_density(f), prior.theta)
     close(prior.log_density_gradient(f), by_theta, 1e-5)
     J = differences(lambda t: at(t).mean + at(t).multiply(nu), prior.theta)
     close(prior.whitened_gradient(nu, g), g @ J, 1e-5)
 
 
-def test_derivatives_of_a_posterior(posterior, rng):
+def test_derivatives_of_a_posterior(listed, posterior, rng):
     prior, n = posterior.prior, posterior.prior.n
     nu, a, v = rng.standard_normal((3, n))
 
     def log_evidence(theta):
         """log ∫ N(f; m, K) exp(ν z − ½ W z²) df with z = f − m(here): sites stay as m moves."""
-        there = prior.model.prior(theta)
+        there = listed.at(theta)
         shift = there.mean - prior.mean
         q = there.condition(posterior.precision)
         pull = posterior.precision_times(shift)
@@ -170,17 +266,18 @@ def test_derivatives_of_a_posterior(posterior, rng):
 
     expected = differences(log_evidence, prior.theta)
     close(posterior.evidence_gradient(posterior.alpha(nu)), expected, 1e-5)
-    extra = np.einsum("i,j,ijk->k", v, a, differences(prior.model.cov, prior.theta))
-    extra += v @ differences(prior.model.mean, prior.theta)
+    extra = np.einsum("i,j,ijk->k", v, a, differences(listed.cov, prior.theta))
+    extra += v @ differences(listed.mean, prior.theta)
     difference = posterior.evidence_gradient(a, v) - posterior.evidence_gradient(a)
     close(difference, extra, 1e-5)
 
 
 def test_the_inverse_is_made_once_for_variances_and_gradient(prior):
-    posterior, before = prior.condition(np.resize(W["all"], prior.n)), tally.cubic_ops
+    posterior, before = prior.condition(W["all"](prior.n)), tally.cubic_ops
     posterior.differentiable().evidence_gradient(np.ones(prior.n))
     assert posterior.variances.shape == (prior.n,)
-    assert tally.cubic_ops == before + (not isinstance(prior, BandedPrior))
+    expected = {BandedPrior: 0, DensePrior: 1, BlocksPrior: 2, LowRankPrior: 3}
+    assert tally.cubic_ops == before + expected[type(prior)]
 
 
 def test_another_theta_costs_what_it_moves():
@@ -217,12 +314,13 @@ def in_sets(values):
 
 
 def test_covariances_of_sets_are_those_of_their_f(posterior, Sigma):
-    blocks = posterior.site_covariances
-    if blocks.shape[1] == 1:
-        close(blocks[:, 0, 0], np.diag(Sigma))
-    else:
-        close(blocks[0], Sigma[np.ix_([0, 2], [0, 2])])
-        close(blocks[1], [[Sigma[1, 1], 0.0], [0.0, 1.0]])
+    blocks, precision = posterior.site_covariances, posterior.precision
+    sets = getattr(precision, "sets", np.arange(len(Sigma))[:, None])
+    for block, members in zip(blocks, sets, strict=True):
+        some = members[members >= 0]
+        expected = np.eye(members.size)
+        expected[: some.size, : some.size] = Sigma[np.ix_(some, some)]
+        close(block, expected)
 
 
 def test_blocks_that_are_not_positive_are_made_so():

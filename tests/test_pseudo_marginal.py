@@ -105,24 +105,6 @@ def test_importance_weights_are_constant_where_q_is_exact(gaussian, rng):
     assert sample.estimate.log_evidence_sd == pytest.approx(0.0, abs=1e-10)
 
 
-def test_draws_have_the_covariance_of_q(gaussian, rng):
-    K, mean, _, noise, terms = gaussian
-    q = laplace(terms, DensePrior(mean, K.copy()))
-    draws = q.posterior.deviations(rng.standard_normal((2, 5, 200_000)))
-    expected = np.linalg.inv(np.linalg.inv(K) + np.eye(5) / noise)
-    # Elements of a sample covariance have standard error √((S_ij² + S_ii S_jj)/N).
-    error = np.sqrt((expected**2 + np.outer(*[np.diag(expected)] * 2)) / 200_000)
-    assert np.abs((np.cov(draws) - expected) / error).max() < 5
-
-
-def test_coordinates_invert_deviations(gaussian, rng):
-    K, mean, _, _, terms = gaussian
-    q = laplace(terms, DensePrior(mean, K.copy()))
-    deviation = rng.standard_normal(5)
-    xi = q.posterior.coordinates(rng, deviation)
-    np.testing.assert_allclose(q.posterior.deviations(xi[:, :, None])[:, 0], deviation)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("defensive", [0.0, 0.3])
 def test_coordinates_around_a_draw_are_standard_normal_on_average(gaussian, rng, defensive):

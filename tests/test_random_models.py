@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import traceback
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -85,7 +85,8 @@ class Pymc:
 
     def __init__(self, made: RandomModel, read: lgm.model.LatentGaussianModel):
         model = made.model
-        latents = [model[name] for name in read.latents]
+        of_name = {value.name: rv for value, rv in model.values_to_rvs.items()}
+        latents = [of_name[name] for name in read.latents]
         missing = [rv for rv in model.free_RVs if model.rvs_to_values[rv].name in read.missing]
         rest = [rv for rv in model.basic_RVs if rv not in latents and rv not in missing]
         terms = [*latents, *rest, *model.potentials, *missing]
@@ -494,6 +495,132 @@ def test_a_threshold_that_is_latent_is_read_by_all_that_it_may_reach() -> None:
     assert largest(differences(made, np.random.default_rng(0))) < TOLERANCE
 
 
+# Models written in ways that are not common
+
+N = 8
+GROUP, T = np.arange(N) % 4, np.arange(float(N))
+X, Y = np.random.default_rng(0).standard_normal((2, N))
+W = np.eye(4, k=1) + np.eye(4, k=-1)
+
+AWKWARD: dict[str, Callable[[], Any]] = {}
+
+
+def awkward(build: Callable[[], Any]) -> Callable[[], Any]:
+    """List a function that returns the mean of the data."""
+    AWKWARD[build.__name__] = build
+    return build
+
+
+def effects(name: str = "b", size: int = 4) -> Any:
+    return pm.Normal(name, 0.3, pm.HalfNormal(f"s_{name}"), shape=size)
+
+
+@awkward
+def switched_by_a_threshold_that_moves() -> Any:
+    return pt.switch(pm.Normal("cut") > X, effects()[GROUP], effects("c")[GROUP])
+
+
+@awkward
+def an_index_that_moves() -> Any:
+    b = effects()
+    return b[GROUP] + b[pt.floor(pm.Uniform("k", 0, 4)).astype("int64")]
+
+
+@awkward
+def a_choice_of_a_normal_number() -> Any:
+    b = effects()
+    return pt.switch(pm.Normal("k") > 0, b[GROUP], b[0])
+
+
+@awkward
+def what_is_added_is_taken_away() -> Any:
+    b, k = effects(), pm.Normal("k")
+    return b[GROUP] * k - k * b[GROUP] + b[GROUP[::-1]]
+
+
+@awkward
+def a_factor_by_hand() -> Any:
+    r, s = pm.Uniform("r", -1, 1), pm.HalfNormal("s", shape=2)
+    rows = [pt.stack([s[0], 0.0 * r]), pt.stack([r * s[1], s[1] * pt.sqrt(1 - r**2)])]
+    b = pm.MvNormal("b", np.zeros(2), chol=pt.stack(rows), shape=(4, 2))
+    return b[GROUP, 0] + b[GROUP, 1] * X
+
+
+@awkward
+def sums_of_zero_along_two_axes() -> Any:
+    b = pm.ZeroSumNormal("b", sigma=pm.HalfNormal("s"), shape=(4, 2), n_zerosum_axes=2)
+    return pm.Normal("a", 0, 3) + b[GROUP, np.arange(N) // 4]
+
+
+@awkward
+def a_constant_in_a_recursion() -> Any:
+    rho = [pm.Normal("c"), pm.Uniform("r", -1, 1)]
+    start = pm.Normal.dist(0, 2)
+    b = pm.AR("b", rho=rho, sigma=pm.HalfNormal("s"), constant=True, init_dist=start, shape=N)
+    return b + effects("e")[GROUP]
+
+
+@awkward
+def a_walk_with_a_drift_of_a_covariate() -> Any:
+    drift, start = pm.Normal("mu") * X[1:], pm.Normal.dist(0, 2)
+    s = pm.HalfNormal("s") * np.linspace(1, 2, N - 1)
+    return pm.GaussianRandomWalk("b", mu=drift, sigma=s, init_dist=start, shape=N)
+
+
+@awkward
+def basis_functions_about_a_line() -> Any:
+    line = pm.gp.mean.Linear(coeffs=pm.Normal("k"), intercept=pm.Normal("a"))
+    cov = pm.HalfNormal("e") ** 2 * pm.gp.cov.ExpQuad(1, ls=pm.LogNormal("ls", 0, 0.5))
+    gp = pm.gp.HSGP(m=[4], c=1.5, mean_func=line, cov_func=cov)
+    return gp.prior("f", (T / 4 - 1)[:, None])
+
+
+@awkward
+def a_loop() -> Any:
+    def step(e: Any, before: Any, r: Any) -> Any:
+        return r * before + e
+
+    r, start = pm.Uniform("r", -1, 1), [pt.zeros(())]
+    return pytensor.scan(
+        step,
+        sequences=[effects("e", N)],
+        outputs_info=start,
+        non_sequences=[r],
+        return_updates=False,
+    )
+
+
+@awkward
+def a_system_that_moves() -> Any:
+    A = np.eye(4) - pm.Uniform("r", -0.9, 0.9) * W / 2
+    return pt.linalg.solve(A, effects())[GROUP]
+
+
+@awkward
+def a_mean_that_is_bent() -> Any:
+    a = pm.Normal("a")
+    return pm.Normal("b", a**2, pt.exp(a), shape=4)[GROUP]
+
+
+@awkward
+def a_rotation() -> Any:
+    r = pm.Uniform("r", 0, 3)
+    rotation = pt.stack([pt.stack([pt.cos(r), -pt.sin(r)]), pt.stack([pt.sin(r), pt.cos(r)])])
+    return np.stack([X, T / 4], axis=1) @ (rotation @ effects(size=2))
+
+
+def largest_error(name: str) -> float:
+    with pm.Model() as model:
+        pm.Normal("y", AWKWARD[name](), 0.7, observed=Y)
+    return largest(differences(RandomModel(model), np.random.default_rng(1)))
+
+
+@pytest.mark.fast("a_mean_that_is_bent")
+@pytest.mark.parametrize("name", AWKWARD)
+def test_awkward_models_are_read_as_pymc_has_them(name: str) -> None:
+    assert largest_error(name) < TOLERANCE
+
+
 # Mutants: a rule of reading replaced by a look near the start
 
 
@@ -605,3 +732,12 @@ def test_a_wrong_rule_is_noticed_by_the_audit_alone(name: str, monkeypatch: Any,
     points = [*read.audit.prior_points(0, 10), *made.points(np.random.default_rng(0), 10)]
     found = [d for point in points for d in read.audit.differences(point, moments=True)]
     dies(f"audit: {name}", max(each.relative for each in found), above=TOLERANCE)
+
+
+@pytest.mark.mutant
+def test_a_prior_that_stays_is_noticed(monkeypatch: pytest.MonkeyPatch, dies: Any) -> None:
+    """The prior of f stays what it is at the start."""
+    stays = lambda self, theta: self._prior_at(self._start)  # noqa: E731
+    monkeypatch.setattr(lgm.model.LatentGaussianModel, "prior", stays)
+    error = largest_error("a_mean_that_is_bent")
+    dies("awkward models: a prior that stays", error, above=0.01)

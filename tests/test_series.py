@@ -147,17 +147,10 @@ def read(name):
 
 @pytest.mark.fast("stationary", "linear_stochastic_equation")
 @pytest.mark.parametrize("name", MODELS)
-def test_the_density_is_the_models(name, rng):
-    """log p(theta) + log N(x; m, K) + ℓ(x, theta) is the model's, with the likelihood's own."""
-    built, ours = build(name), read(name)
-    total = built.compile_logp(**QUICK)
-    for _ in range(3):
-        point = {k: rng.normal(size=np.shape(v)) for k, v in built.initial_point().items()}
-        theta, f = ours.theta_of(point), ours.f_of(ours.theta_of(point), point)
-        prior = ours.prior(theta)
-        assert isinstance(prior, BandedPrior)
-        value = ours.log_prior(theta) + prior.log_density(f) + ours.log_likelihood(f, theta)
-        close(value, total(point))
+def test_the_density_is_the_models(name):
+    ours = read(name)
+    assert isinstance(ours.prior(np.full(ours.p, 0.1)), BandedPrior)
+    assert max(ours.check(draws=3).values()) < 1e-6
 
 
 def test_what_is_read():
@@ -178,24 +171,6 @@ def test_an_explosive_series_has_the_covariance_of_its_recursion():
     prior = read("explosive").prior(np.array([1.3, -1.5]))
     close(prior.covariance_times(np.eye(4)), root @ root.T)
     close(prior.mean, 0.2 * 1.3 ** np.arange(4))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", MODELS)
-def test_the_evidence_is_that_of_a_dense_covariance(name):
-    ours = read(name)
-    here = AtTheta.of(ours, np.full(ours.p, 0.1))
-
-    def dense_model():
-        f = pm.MvNormal("x", here.prior.mean, cov=ours.cov(here.theta))
-        observe(f[[0, 1, 1, 3]] if "seen" in name else f + np.exp(0.1) * (name == "stationary"))
-
-    there = AtTheta.of(from_pymc(dense_model), np.empty(0))
-    q, q_dense = (
-        variational(each.likelihood, each.prior, tolerance=1e-8) for each in (here, there)
-    )
-    close(q.log_evidence, q_dense.log_evidence, 1e-7)
-    close(q.center, q_dense.center, 1e-5)
 
 
 SAMPLERS = {

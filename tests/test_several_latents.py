@@ -3,11 +3,7 @@
 import arviz as az
 import numpy as np
 import pymc as pm
-import pytensor
 import pytest
-
-from models import COMPILED
-from scipy.special import gammaln
 
 import pymc_lgm as lgm
 
@@ -86,46 +82,6 @@ def test_compare_groups_what_is_integrated_out_with_f():
         expected = lgm.efficiency(trace, GROUPS)
         for group in GROUPS:
             assert found.table.loc[name, f"ess_{group}"] == expected.loc[group, "ess_bulk"]
-
-
-def by_importance(size=200_000):
-    """E of what is looked at, with its error, by draws of the prior: nothing of the package."""
-    rng = np.random.default_rng(1)
-    ls, s = np.exp(0.4 * rng.standard_normal(size)), np.exp(0.4 * rng.standard_normal(size) - 0.7)
-    c, b = 0.5 + 0.5 * rng.standard_normal(size), s[:, None] * rng.standard_normal((size, 3))
-    K = matern(np.abs(X - X.T), ls[:, None, None]) + JITTER * np.eye(6)
-    f = np.einsum("sij,sj->si", np.linalg.cholesky(K), rng.standard_normal((size, 6)))
-    f += c[:, None]
-    eta = f + b[:, GROUP]
-    log_weights = (COUNTS * eta - np.exp(eta) - gammaln(COUNTS + 1.0)).sum(axis=1)
-    weights = np.exp(log_weights - log_weights.max())
-    weights /= weights.sum()
-    values = looked_at({"ls": ls, "s": s, "c": c, "b": b, "f": f})
-    mean = values @ weights
-    return mean, np.sqrt((values - mean[:, None]) ** 2 @ weights**2)
-
-
-def looked_at(draws):
-    log_ls, log_s, c, b, f = np.log(draws["ls"]), np.log(draws["s"]), *map(draws.get, "cbf")
-    products = [b[..., 0] * f[..., 0], b[..., 2] * c, b[..., 1] ** 2, f[..., 5] * log_s]
-    return np.array([log_ls, log_s, c, *np.moveaxis(b, -1, 0), *np.moveaxis(f, -1, 0), *products])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("is_corrected", [True, False])
-@pytensor.config.change_flags(**COMPILED)
-def test_draws_are_those_of_the_posterior(is_corrected):
-    """Of all latents together: corrected ones of an approximate chain, and of the default."""
-    with counts()[0]:
-        step = lgm.papers.ApproximateMarginal(approximation="laplace") if is_corrected else None
-        idata = pm.sample(3000, tune=300, chains=1, step=step, random_seed=2, **QUIET)
-    if is_corrected:
-        idata = lgm.reweight(idata, random_seed=1)
-    values = looked_at({k: idata["posterior"][k].values for k in ("ls", "s", "c", "b", "f")})
-    expected, error = by_importance()
-    error = np.hypot(error, [az.mcse(each) for each in values])
-    z = (values.mean(axis=(1, 2)) - expected) / error
-    assert np.abs(z).max() < 4.5
 
 
 @pytest.mark.slow

@@ -12,9 +12,8 @@ import pymc_lgm as lgm
 
 from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.gaussian import DensePrior
-from pymc_lgm.model.latents import jitter_of
 from pymc_lgm.papers import solvers
-from pymc_lgm.papers.iterative_laplace import laplace_by_solves
+from pymc_lgm.papers.iterative_laplace import jitter_of, laplace_by_solves
 from pymc_lgm.papers.solvers import (
     KernelMatrix,
     KernelSystem,

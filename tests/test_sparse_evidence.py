@@ -11,11 +11,12 @@ import pymc as pm
 import pytest
 
 from scipy.special import expit, factorial
-from test_fields import estimated_evidence
 from test_sets import from_pymc
 
+from pymc_lgm.approximations.ep import ep
 from pymc_lgm.gaussian import BandedPrior, SumPrior
 from pymc_lgm.model import sparse_precision
+from pymc_lgm.state import AtTheta
 
 pytestmark = pytest.mark.usefixtures("interpreted")
 
@@ -32,6 +33,18 @@ class Law(NamedTuple):
     root: np.ndarray
     level: float = 0.0
     d: float = 0.0
+
+
+def estimated_evidence(model, theta, rng, draws=4000):
+    """log p(y | theta) by so many importance draws, and its standard error."""
+    at = AtTheta.of(model, theta)
+    q = at.approximation(lambda likelihood, prior: ep(likelihood, prior, tolerance=1e-6))
+    xi = rng.standard_normal((*q.posterior.coordinates_shape, draws))
+    f = q.center[:, None] + q.posterior.deviations(xi)
+    logs = q.log_weights(f, at.log_likelihoods(f.T))
+    weights = np.exp(logs - logs.max())
+    error = weights.std() / weights.mean() / np.sqrt(draws)
+    return logs.max() + np.log(weights.mean()), error
 
 
 def seen(eta):

@@ -415,7 +415,7 @@ class Brute:
     """log p(y, theta) of a model whose log density is a quadratic in its latent variables."""
 
     def __init__(self, model, latents):
-        self._values = [model.rvs_to_values[model[name]] for name in latents]
+        self._values = [value for value in model.value_vars if value.name in latents]
         self._shapes = [np.shape(model.initial_point()[v.name]) for v in self._values]
         self._ends = np.cumsum([int(np.prod(shape)) for shape in self._shapes])
         x = pt.vector("x", shape=(int(self._ends[-1]),))
@@ -442,11 +442,8 @@ class Brute:
         return value + 0.5 * (half @ half + N * np.log(2 * np.pi)) - np.log(root.diagonal()).sum()
 
 
-def evidences(*summands):
+def evidences(model, read):
     """log p(y, theta) at some theta, by the package and by brute force: it is exact."""
-    model = seen_with_noise(*summands)
-    read = lgm.read(model)
-    assert isinstance(read.form, SumPredictor)
     brute, rng, start = Brute(model, read.latents), np.random.default_rng(3), model.initial_point()
     ours, theirs = [], []
     for _ in range(3):
@@ -461,7 +458,10 @@ def evidences(*summands):
 
 def error_of(*summands):
     """Largest error of the evidence; of areas PyMC leaves a constant out."""
-    ours, theirs = evidences(*summands)
+    model = seen_with_noise(*summands)
+    read = lgm.read(model)
+    assert isinstance(read.form, SumPredictor)
+    ours, theirs = evidences(model, read)
     errors = ours - theirs
     if not {conditional_areas, intrinsic_areas}.isdisjoint(summands):
         errors -= errors[0]

@@ -12,8 +12,7 @@ import pytest
 from models import QUICK
 from mutants import Instead
 from samplers import elements_of
-from scipy.special import logit, logsumexp
-from scipy.stats import multivariate_normal, norm
+from scipy.stats import multivariate_normal
 from test_priors import close
 from toys import Chain, Counts, SeriesOfCounts, invariance_of
 
@@ -107,60 +106,6 @@ def test_estimates_are_unbiased_and_quiet(search, rng):
     assert with_it.std() < without.std() / 3
     error = math.hypot(with_it.std(), without.std()) / math.sqrt(40_000)
     assert abs(with_it.mean() - without.mean()) < 5 * error
-
-
-RETURNS = 0.8 * np.random.default_rng(4).standard_t(4, size=60)
-
-
-@cache
-def volatility(with_level):
-    """With a level in the log scale that is not known, or 0."""
-    with pm.Model() as model:
-        rho, sigma = pm.Uniform("rho", -1, 1), pm.HalfNormal("sigma", 0.5)
-        start = pm.Normal.dist(0, sigma / pm.math.sqrt(1 - rho**2))
-        x = pm.AR("x", rho=[rho], sigma=sigma, init_dist=start, shape=60)
-        level = pm.Normal("level", 0.2, 0.3) if with_level else 0.0
-        pm.Normal("y", 0, pm.math.exp(0.5 * (x + level) - 0.25), observed=RETURNS)
-    return lgm.read(model, compile_kwargs=QUICK)
-
-
-def filtered(rho, sigma, levels):
-    """log p(y | theta, level) of each level, (L,).
-
-    By a forward filter on a grid of 801 points, eight standard deviations each way.
-    """
-    stationary = sigma / math.sqrt(1.0 - rho**2)
-    x = np.linspace(-8.0, 8.0, 801) * stationary
-    step = x[1] - x[0]
-    onwards = step * norm.pdf(x[:, None], rho * x, sigma)
-    scale = np.exp(0.5 * (x[:, None] + levels) - 0.25)
-    law, total = norm.pdf(x, 0.0, stationary)[:, None], 0.0
-    for y in RETURNS:
-        joint = law * norm.pdf(y, 0.0, scale)
-        evidence = step * joint.sum(axis=0)
-        total += np.log(evidence)
-        law = onwards @ (joint / evidence)
-    return total
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("with_level", [False, True])
-@pytest.mark.parametrize(("rho", "sigma"), [(0.95, 0.3), (0.5, 0.6)])
-def test_the_evidence_of_a_series_is_that_of_a_grid_filter(rho, sigma, with_level, rng):
-    """A level is one of twenty nodes of Gauss and Hermite's rule, beside the filter."""
-    ours = volatility(with_level)
-    assert ours.p == 2
-    theta = ours.theta_of(
-        {"rho_interval__": np.array(logit(0.5 * (rho + 1.0))), "sigma_log__": np.log(sigma)}
-    )
-    here, proposal = bent(ours, theta=theta)
-    weights = sample(here, proposal, rng, Scheme(4000, False)).log_weights
-    nodes, shares = np.polynomial.hermite_e.hermegauss(20) if with_level else np.array([[0], [1]])
-    each = filtered(rho, sigma, with_level * (0.2 + 0.3 * nodes))
-    right = logsumexp(each, b=shares / shares.sum())
-    ratio = np.exp(weights - right)
-    assert abs(ratio.mean() - 1.0) < 5 * ratio.std() / math.sqrt(4000)
-    assert proposal.q.log_evidence < right  # the evidence lower bound
 
 
 def test_margins_of_q_make_another_bijection_and_the_same_estimate(rng):

@@ -9,10 +9,11 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
-from models import COMPILED, QUICK, reading_once
+from models import COMPILED, QUICK, gap_to_nuts, reading_once
 from pymc.model.fgraph import clone_model
 from scipy.stats import chi2, multivariate_normal
 from test_priors import close
+from test_sum_gradients import check_gradient
 
 import pymc_lgm as lgm
 
@@ -202,20 +203,7 @@ def test_it_is_read_as_a_sum_of_sparse_terms(read):
 
 
 def test_the_gradient_of_an_evidence(read):
-    rng = np.random.default_rng(8)
-    theta, h = 0.3 * rng.standard_normal(read.p), 1e-5
-    n = read.form.n
-    W, b = rng.uniform(0, 2, n), rng.standard_normal(n)
-
-    def evidence(at):
-        """Of Gaussian sites exp(b f − W f²/2), with mean zero."""
-        posterior = read.prior(at).condition(W)
-        return 0.5 * b @ posterior.covariance_times(b) - 0.5 * posterior.log_determinant
-
-    a = read.prior(theta).condition(W).alpha(b)
-    slopes = [(evidence(theta + h * e) - evidence(theta - h * e)) / (2 * h) for e in np.eye(read.p)]
-    found = read.prior(theta).condition(W).evidence_gradient(a)
-    np.testing.assert_allclose(found, slopes, rtol=1e-5, atol=1e-6)
+    check_gradient(read, sets=False)
 
 
 @pytest.mark.slow
@@ -298,19 +286,8 @@ def test_its_posterior_is_left_invariant():
 @pytest.mark.whole
 @pytensor.config.change_flags(**COMPILED)
 def test_nuts_samples_the_same():
-    with built():
-        runs = [
-            pm.sample(
-                1000, tune=1000, chains=2, cores=1, step=step, random_seed=1, progressbar=False,
-                compute_convergence_checks=False,
-            )
-            for step in (lgm.PseudoMarginal(), pm.NUTS(target_accept=0.95))
-        ]  # fmt: skip
-    for name in ("f", "ls", "eta"):
-        one, two = (np.log(abs(run.posterior[name])) for run in runs)
-        gap = np.abs(one.mean(("chain", "draw")) - two.mean(("chain", "draw"))).to_numpy()
-        errors = [np.asarray(az.mcse(each.to_numpy())) for each in (one, two)]
-        assert (gap < 5.5 * np.hypot(*errors)).all()
+    functions = [(name, lambda x: np.log(abs(x))) for name in ("f", "ls", "eta")]
+    assert gap_to_nuts(built(), functions) < 5.5
 
 
 # Wrong on purpose

@@ -218,11 +218,6 @@ class ModelFunctions:
         fixed = self.form.by_covariance and not self._moves_cov
         return self.graphs.amplitudes if fixed else np.zeros(self.p)
 
-    @cached_property
-    def conjugate(self) -> NDArray[np.bool_]:
-        """Amplitudes whose variance is inverse gamma given f, shape (p,)."""
-        return self.graphs.conjugate & (self.amplitudes != 0.0)
-
     def prior(self, theta: Array) -> Prior | None:
         """N(m(theta), K(theta)); ``None`` if it cannot be computed."""
         return self._prior_at(theta)

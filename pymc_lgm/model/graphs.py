@@ -30,7 +30,6 @@ from pymc_lgm.linalg import Array
 from pymc_lgm.model.allowed import in_rows
 from pymc_lgm.model.amplitudes import find_amplitudes
 from pymc_lgm.model.class_sets import logits_of
-from pymc_lgm.model.conjugate import find_conjugate, laws_of
 from pymc_lgm.model.forms import Form, Setting, forms_of
 from pymc_lgm.model.log_concave import are_log_concave, are_quadratic, are_softmaxes
 from pymc_lgm.model.missing import Missing
@@ -232,7 +231,6 @@ class Graphs:
         compile_kwargs: dict[str, Any],
     ):
         self._compile_kwargs = compile_kwargs
-        self._blocks, self._laws = dict(blocks), laws_of(model, blocks)
         setting = _setting_of(model, reading, blocks, point, self._function)
         self.theta = setting.theta
         self.missing = Missing(setting)
@@ -471,14 +469,6 @@ class Graphs:
     def amplitudes(self) -> Array:
         """The result of `find_amplitudes` for K."""
         return find_amplitudes(self._cov, self.theta)
-
-    @property
-    def conjugate(self) -> NDArray[np.bool_]:
-        """The result of `find_conjugate`."""
-        others = [self._mean, self._log_likelihood, *self.form.theta_graphs]
-        return find_conjugate(
-            self._laws, self._blocks, self.theta, self.amplitudes, self.prior, others
-        )
 
     # Whether there are derivatives
 

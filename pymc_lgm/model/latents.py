@@ -20,7 +20,6 @@ from pymc.distributions.multivariate import KroneckerNormalRV, MvNormalRV, ZeroS
 from pymc.distributions.transforms import ZeroSumTransform
 from pytensor.graph.traversal import ancestors
 from pytensor.scalar import Second
-from pytensor.tensor.basic import Eye
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.math import Dot
 from pytensor.tensor.random.basic import NormalRV
@@ -47,7 +46,7 @@ from pymc_lgm.model.operations import (
 )
 from pymc_lgm.model.sparse_precision import FieldLaw, as_sparse_precision
 
-__all__ = ["Latent", "gaussian", "is_gaussian", "is_process", "is_sparse", "jitter_of"]
+__all__ = ["Latent", "gaussian", "is_gaussian", "is_process", "is_sparse"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -275,21 +274,3 @@ def _not_broadcast(mean: Variable) -> Variable:
     while isinstance(function_of(mean), Second):
         mean = mean.owner.inputs[1]
     return mean
-
-
-def jitter_of(latent: Any) -> float | None:
-    """The ``jitter`` of ``gp.prior(..., reparameterize=False, jitter=)``, found in the graph.
-
-    ``None`` if the covariance is not K + jitter · I.
-    """
-    _, cov = latent.owner.op.dist_params(latent.owner)
-    for term in _inputs_of(cov):
-        factors = _inputs_of(term)
-        if any(each.owner is not None and isinstance(each.owner.op, Eye) for each in factors):
-            numbers = [x for x in map(constant_of, factors) if x is not None and np.size(x) == 1]
-            return float(np.ravel(numbers[0])[0]) if numbers else None
-    return None
-
-
-def _inputs_of(variable: Any) -> list[Any]:
-    return [] if variable.owner is None else list(variable.owner.inputs)

@@ -1,5 +1,8 @@
 """Find which variables of a model are latent or hyper-parameters, and its linear predictor.
 
+`find_latents` decides it, or says why nothing can be latent. `read_latents` keeps the candidates
+that densities read through an affine map.
+
 Theta is meant for a dozen numbers. A Gaussian vector with many elements that the samplers cannot
 integrate out is a part of theta only if the user names the variables.
 """
@@ -9,7 +12,7 @@ from __future__ import annotations
 import logging
 import math
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -24,6 +27,7 @@ from pymc.distributions.multivariate import (
     KroneckerNormalRV,
     MatrixNormalRV,
     MvNormalRV,
+    MvStudentTRV,
     PrecisionMvNormalRV,
     ZeroSumNormalRV,
 )
@@ -34,7 +38,7 @@ from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import Dot, Sum
-from pytensor.tensor.random.basic import NormalRV
+from pytensor.tensor.random.basic import LogNormalRV, NormalRV, StudentTRV
 from pytensor.tensor.random.op import RandomVariable
 
 from pymc_lgm.compile.graphs.functions import shape_of
@@ -44,6 +48,7 @@ from pymc_lgm.model import refusals
 from pymc_lgm.model.affine import Frontier, find_frontier
 from pymc_lgm.model.columns import matrix_moves
 from pymc_lgm.model.elements import distinct_elements
+from pymc_lgm.model.fields import is_structured
 from pymc_lgm.model.integrates import integrates_to_one
 from pymc_lgm.model.latents import Latent, gaussian, is_gaussian, is_process, is_sparse
 from pymc_lgm.model.operations import Variable, name_of
@@ -51,7 +56,17 @@ from pymc_lgm.model.reads import MOST, Evaluation
 from pymc_lgm.model.series import is_series
 from pymc_lgm.vecchia import VecchiaRV
 
-__all__ = ["Reading", "discrete_in", "read_latents", "read_observed", "refuse_left_gaussians"]
+__all__ = [
+    "AS_IT_IS",
+    "Reading",
+    "all_but",
+    "discrete_in",
+    "find_latent",
+    "find_latents",
+    "find_observed",
+    "latents_beside",
+    "refuse_left_gaussians",
+]
 
 MOST_LEFT = 12
 """Most elements of Gaussian vectors that may be hyper-parameters without being named by users.
@@ -62,6 +77,11 @@ evidence is fitted, `MANY_HYPERPARAMETERS` of `pymc_lgm.approximations.emulator`
 
 MIXING = (Dot, Sum, CumOp, Blockwise)
 """Operations whose result may have elements that depend on several elements of a vector."""
+
+AS_IT_IS = "To sample the model as it is, pass step=pm.NUTS()."
+
+APPROXIMATED = "marginalapprox_loglik_"
+"""`pymc.gp.MarginalApprox` names its potential with this prefix."""
 
 BESIDE_ANOTHER = "many observations read each of its elements beside another linear predictor"
 GIVEN = "the linear predictor is affine in other latent variables only given it"
@@ -158,6 +178,124 @@ class Reading:
             of_latents = [x for x in node.inputs if not own.isdisjoint(ancestors([x], own))]
             if of_latents and own.isdisjoint(node.outputs):
                 yield node, len(of_latents)
+
+
+def find_latents(
+    model: pm.Model,
+    latent: Any = None,
+    candidates: Sequence[Variable] | None = None,
+    *,
+    collapse: bool = True,
+) -> Reading:
+    """Find which variables of a model are latent, and what f is.
+
+    They are those that the user has named in ``latent``; otherwise they are among ``candidates``,
+    by default all. With ``collapse`` coefficients in the mean of a process may be latent. An
+    earlier reading as ``latent`` stays as it is.
+    """
+    if isinstance(latent, Reading):
+        return latent
+    if latent is None:
+        among = model.free_RVs if candidates is None else candidates
+        gaussians = [rv for rv in among if is_gaussian(model, rv)]
+        # Beside inducing variables, coefficients and effects are hyper-parameters.
+        if inducing := [rv for rv in gaussians if is_inducing(rv)]:
+            return _of_inducing(model, inducing, [rv for rv in gaussians if is_process(rv)])
+        reading = read_latents(model, gaussians, collapse=collapse)
+        if not reading.latents or not reading.frontier:
+            # This message names the reason, if many elements would be hyper-parameters.
+            if candidates is None and not any(map(is_process, model.free_RVs)):
+                refuse_left_gaussians(model, reading, model.continuous_value_vars)
+            # With one process as the only candidate, all other variables are hyper-parameters.
+            return read_latents(model, [find_latent(model, reading=reading)])
+        return reading
+    several = latent if isinstance(latent, list | tuple) else [latent]
+    chosen = []
+    for each in several:
+        rv = _named(model, each)
+        if len(several) == 1 and rv in model.observed_RVs and _is_vector(rv):
+            return read_observed(model, rv)
+        if rv not in model.free_RVs or not is_gaussian(model, rv):
+            rv = find_latent(model, each)
+        chosen.append(rv)
+    if inducing := [rv for rv in chosen if is_inducing(rv)]:
+        return _of_inducing(model, inducing, [rv for rv in chosen if rv not in inducing])
+    return read_latents(model, chosen, named=chosen)
+
+
+def _of_inducing(
+    model: pm.Model, inducing: Sequence[Variable], beside: Sequence[Variable]
+) -> Reading:
+    """Read a model whose latent variables are inducing variables; refuse others ``beside`` them."""
+    for rv in beside:
+        for inner in set(inducing).intersection(ancestors(rv.owner.inputs)):
+            raise ValueError(refusals.hidden_layer(str(inner.name), str(rv.name)))
+    if beside:
+        names = ", ".join(str(rv.name) for rv in (*inducing, *beside))
+        raise ValueError(
+            f"The model has {names}: processes with inducing variables cannot be combined with "
+            "other processes. Add the covariance functions of the processes and write one "
+            "lgm.gp.SparseLatent; coefficients beside it are hyper-parameters. Or name the "
+            "variables to sample, lgm.PseudoMarginal([...]), and give the others a step of their "
+            "own."
+        )
+    reading = read_latents(model, inducing, named=inducing)
+    for latent in reading.latents:
+        if latent.through is None:
+            raise ValueError(
+                f"A density reads the inducing variables {latent.rv.name} themselves, and not only "
+                "their process. Leave that density out, or sample the model with pm.NUTS()."
+            )
+    return reading
+
+
+def latents_beside(
+    model: pm.Model, theta: Sequence[Any] | str | None, latent: Any = None, *, collapse: bool = True
+) -> Any:
+    """The reading if the user names hyper-parameters that could be latent; otherwise ``latent``.
+
+    Raises
+    ------
+    ValueError
+        If a name is not that of a continuous free variable, or is that of a latent variable.
+    """
+    candidates = all_but(model, theta)
+    if candidates is None:
+        return latent
+    reading = find_latents(model, latent, candidates, collapse=collapse)
+    latents = [each.rv for each in reading.latents]
+    for rv in latents:
+        if rv in model.free_RVs and rv not in candidates:
+            raise ValueError(refusals.not_a_hyperparameter(str(rv.name)))
+    if latent is None:
+        found = [model.rvs_to_values[rv] for rv in candidates if rv not in latents]
+        refuse_left_gaussians(model, reading, found)
+    return reading
+
+
+def all_but(model: pm.Model, theta: Sequence[Any] | str | None) -> list[Variable] | None:
+    """Free variables other than those that the user names as hyper-parameters; ``None`` for none.
+
+    Raises
+    ------
+    ValueError
+        If a name is not that of a continuous free variable.
+    """
+    if theta is None:
+        return None
+    named = []
+    for each in [theta] if isinstance(theta, str) else theta:
+        rv = _named(model, each)
+        if model.rvs_to_values.get(rv) not in model.continuous_value_vars:
+            raise ValueError(refusals.not_a_hyperparameter(str(getattr(rv, "name", each))))
+        named.append(rv)
+    return [rv for rv in model.free_RVs if rv not in named]
+
+
+def _named(model: pm.Model, each: Any) -> Any:
+    """The random variable that a user gives by its name, by its value variable, or as it is."""
+    rv = model.named_vars.get(each) if isinstance(each, str) else each
+    return model.values_to_rvs.get(rv, rv)
 
 
 def read_latents(
@@ -560,3 +698,161 @@ def _called(rv: Variable) -> str:
     if isinstance(op, CARRV | ICARRV):
         return f"a batch of {name}" if rv.ndim > 1 else f"{name} of a map that may change"
     return name
+
+
+def find_latent(
+    model: pm.Model, latent: Variable | str | None = None, reading: Reading | None = None
+) -> Variable:
+    """Find f, if it has to be the one free random variable that is a multivariate normal vector.
+
+    ``latent`` names it if there are several. ``reading`` is an earlier one in which nothing was
+    latent, for the reasons in a message.
+
+    Raises
+    ------
+    ValueError
+        If there is none or more than one, or if PyMC samples it through a transform.
+    """
+    candidates = [rv for rv in model.free_RVs if is_process(rv)]
+    if latent is not None:
+        rv = _named(model, latent)
+        if rv not in candidates:
+            name = str(getattr(latent, "name", latent))
+            known = ", ".join(each.name for each in candidates)
+            raise ValueError(
+                f"{name!r} is not a latent Gaussian vector (a free pm.MvNormal). "
+                f"This model has: {known or 'none; write reparameterize=False'}."
+            )
+        candidates = [rv]
+    if not candidates:
+        _refuse_other_processes(model)
+        raise ValueError(_why_no_latent(model, {} if reading is None else reading.left))
+    if len(candidates) > 1:
+        several = [str(rv.name) for rv in candidates]
+        raise ValueError(
+            f"The model has {len(several)} latent Gaussian vectors: {', '.join(several)}. "
+            f"Name the one to sample and its hyper-parameters: lgm.ASIS([{several[0]}, ...]); "
+            "give each of the others a step of its own. If one is a gp.conditional, add it to the "
+            "model after pm.sample()."
+        )
+    (rv,) = candidates
+    if is_structured(rv) and not is_gaussian(model, rv):
+        raise ValueError(
+            f"{str(rv.name)!r} is a GMRF of lgm.gmrf with a transform other than its own, which "
+            "keeps the constraints. Leave out transform= and default_transform=."
+        )
+    if model.rvs_to_transforms[rv] is not None and not is_structured(rv):
+        raise ValueError(
+            f"The latent {str(rv.name)!r} has a transform, so it is not Gaussian on the sampled "
+            "scale. Remove transform= from it and apply the function in the likelihood."
+        )
+    return rv
+
+
+def _why_no_latent(model: pm.Model, left: Mapping[Variable, str]) -> str:
+    """Say why no Gaussian variable of the model is latent."""
+    nothing = "The model has no latent Gaussian vector"
+    logs = [rv.name for rv in model.free_RVs if isinstance(rv.owner.op, LogNormalRV) and rv.ndim]
+    as_exp = "".join(
+        f" {name!r} is log-normal, so its logarithm could be latent: write {name} = "
+        f"pm.math.exp(pm.Normal('log_{name}', mu, sigma, shape=...))."
+        for name in logs[:1]
+    )
+    if left:
+        reasons = "; ".join(f"{str(rv.name)!r} is Gaussian, but {why}" for rv, why in left.items())
+        return f"{nothing}: {reasons}.{as_exp} {AS_IT_IS}"
+    read = set(ancestors([*model.observed_RVs, *model.potentials]))
+    gaussians = [rv for rv in model.free_RVs if is_gaussian(model, rv)]
+    if unread := [str(rv.name) for rv in gaussians if rv not in read]:
+        return (
+            f"No density depends on {', '.join(map(repr, unread))}: there is no likelihood to "
+            f"sample from. Write one, as in lgm.Probit('y', f={unread[0]}, observed=y)."
+        )
+    if gaussians:
+        names = [str(rv.name) for rv in gaussians]
+        return (
+            f"{', '.join(map(repr, names))} could be latent, but hyper-parameters are named and it "
+            f"is not. Name it, too, as in lgm.PseudoMarginal([{names[0]}, ...]), or leave all "
+            "names out."
+        )
+    for rv in model.free_RVs:
+        if isinstance(rv.owner.op, NormalRV) and model.rvs_to_transforms[rv] is not None:
+            return (
+                f"{nothing}: {str(rv.name)!r} has a transform, so it is not Gaussian on the "
+                f"sampled scale. Remove transform= from it. {AS_IT_IS}"
+            )
+    free = [str(rv.name) for rv in model.free_RVs]
+    shown = ", ".join(free[:8]) + (", ..." if len(free) > 8 else "")
+    instead = "Write effects, coefficients and processes as pm.Normal or pm.MvNormal."
+    if whitened := [name.removesuffix("_rotated_") for name in free if name.endswith("_rotated_")]:
+        instead = (
+            f"{whitened[0]!r} is whitened in the model: write gp.prior({whitened[0]!r}, X, "
+            "reparameterize=False), since the samplers whiten."
+        )
+    return (
+        f"{nothing}: none of its free variables ({shown}) is a pm.MvNormal, or a Gaussian vector "
+        f"that densities read through an affine map.{as_exp} {instead} {AS_IT_IS}"
+    )
+
+
+def _refuse_other_processes(model: pm.Model) -> None:
+    """Raise if a process of the model is not Gaussian, or is already integrated out."""
+    for rv in model.free_RVs:
+        whitened = str(rv.name).endswith("_rotated_") and isinstance(rv.owner.op, StudentTRV)
+        if isinstance(rv.owner.op, MvStudentTRV) or whitened:
+            raise ValueError(
+                f"{str(rv.name).removesuffix('_rotated_')!r} is a Student t process, as pm.gp.TP "
+                "makes it. It is not Gaussian given the hyper-parameters, and this package does "
+                "not integrate it out. Write pm.gp.Latent for a Gaussian process, or sample the "
+                "model with step=pm.NUTS()."
+            )
+    integrated = "The process of this model is integrated out already"
+    instead = "there is no latent vector to sample. Sample its hyper-parameters with step=pm.NUTS()"
+    for rv in model.observed_RVs:
+        if _is_vector(rv):
+            raise ValueError(
+                f"{integrated}: {str(rv.name)!r} is an observed pm.MvNormal, as pm.gp.Marginal "
+                "makes it, and there is no latent vector to sample. Write lgm.ExactMarginal(), "
+                "which samples its hyper-parameters."
+            )
+        if isinstance(rv.owner.op, KroneckerNormalRV):
+            raise ValueError(
+                f"{integrated}: {str(rv.name)!r} is an observed pm.KroneckerNormal, as "
+                f"pm.gp.MarginalKron makes it, and {instead}."
+            )
+    for potential in model.potentials:
+        if str(potential.name).startswith(APPROXIMATED):
+            name = str(potential.name).removeprefix(APPROXIMATED)
+            raise ValueError(
+                f"{integrated}: {name!r} is a pm.Potential, as pm.gp.MarginalApprox makes it, and "
+                f"{instead}."
+            )
+
+
+def find_observed(model: pm.Model) -> Variable:
+    """Find the observed multivariate normal vector of a model; a ValueError if not exactly one."""
+    found = [rv for rv in model.observed_RVs if _is_vector(rv)]
+    if len(found) > 1:
+        raise ValueError(
+            f"The model observes {len(found)} multivariate normal vectors: "
+            f"{', '.join(str(rv.name) for rv in found)}. lgm.ExactMarginal takes one: write them "
+            "as one vector, or sample with pm.NUTS()."
+        )
+    if not found:
+        observed = ", ".join(str(rv.name) for rv in model.observed_RVs) or "nothing"
+        instead = (
+            'for a process write y = gp.marginal_likelihood("y", X, y=y, sigma=sigma), and for '
+            "effects, series and fields lgm.PseudoMarginal(), which integrates them out"
+        )
+        if free := [str(rv.name) for rv in model.free_RVs if is_process(rv)]:
+            instead = f"lgm.PseudoMarginal() samples theta with {', '.join(free)}"
+        raise ValueError(
+            f"No vector that the model observes ({observed}) is a pm.MvNormal, as pm.gp.Marginal "
+            f"makes it: {instead}."
+        )
+    return found[0]
+
+
+def _is_vector(rv: Variable) -> bool:
+    """Whether a random variable is one `pymc.MvNormal` vector, not a batch of them."""
+    return rv.ndim == 1 and isinstance(rv.owner.op, MvNormalRV)

@@ -1,1 +1,1 @@
-"""Moves: kernels of f given theta (`latent`), of theta in a target (`theta`), and of amplitudes."""
+"""Moves: kernels of f given theta (`latent`), and of theta in a target (`theta`)."""

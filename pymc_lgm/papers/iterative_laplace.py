@@ -17,6 +17,7 @@ import pymc as pm
 import pytensor.tensor as pt
 
 from numpy.typing import ArrayLike, NDArray
+from pytensor.tensor.basic import Eye
 
 from pymc_lgm.approximations.gaussian import Likelihood
 from pymc_lgm.approximations.laplace import ascent
@@ -26,7 +27,7 @@ from pymc_lgm.drawn import model_of
 from pymc_lgm.evidence import Evidence, refuse_no_evidence
 from pymc_lgm.linalg import Array
 from pymc_lgm.model import LatentGaussianModel, find_latents
-from pymc_lgm.model.latents import jitter_of
+from pymc_lgm.model.operations import constant_of
 from pymc_lgm.papers import solvers
 from pymc_lgm.papers.solvers import Approximation
 from pymc_lgm.papers.solvers.kernel_matrix import KernelMatrix, KernelSystem
@@ -42,6 +43,7 @@ __all__ = [
     "IterativeEvidence",
     "IterativeMode",
     "LaplaceBySolves",
+    "jitter_of",
     "laplace_by_pcg",
     "laplace_by_solves",
 ]
@@ -513,3 +515,21 @@ def _vector_of(gp: Any, model: pm.Model) -> Any:
             "Write lgm.PseudoMarginal(), which samples several."
         )
     return f
+
+
+def jitter_of(latent: Any) -> float | None:
+    """The ``jitter`` of ``gp.prior(..., reparameterize=False, jitter=)``, found in the graph.
+
+    ``None`` if the covariance is not K + jitter · I.
+    """
+    _, cov = latent.owner.op.dist_params(latent.owner)
+    for term in _inputs_of(cov):
+        factors = _inputs_of(term)
+        if any(each.owner is not None and isinstance(each.owner.op, Eye) for each in factors):
+            numbers = [x for x in map(constant_of, factors) if x is not None and np.size(x) == 1]
+            return float(np.ravel(numbers[0])[0]) if numbers else None
+    return None
+
+
+def _inputs_of(variable: Any) -> list[Any]:
+    return [] if variable.owner is None else list(variable.owner.inputs)

@@ -9,9 +9,6 @@ element is a kernel from one of the axes together with its tuning rule:
 The tuning is data that the step method owns. With ``tune=False`` it is returned unchanged.
 """
 
-from pymc_lgm.moves.amplitude import Amplitude as Amplitude
-from pymc_lgm.moves.amplitude import ConjugateScale as ConjugateScale
-from pymc_lgm.moves.amplitude import amplitude_moves as amplitude_moves
 from pymc_lgm.moves.element import Element as Element
 from pymc_lgm.moves.latent import HMC as HMC
 from pymc_lgm.moves.latent import LATENT_MOVES as LATENT_MOVES

@@ -56,16 +56,6 @@ class Sweep(LatentGaussianStep):
         for one to three more O(n³) operations.
     latent_repeats, theta_repeats : int
         Moves per draw. A move of f costs O(n²), one of theta O(n³).
-    amplitude : int
-        Moves per draw of the amplitudes, the hyper-parameters that only multiply K, after the moves
-        of theta: first with f held fixed, then with ν. Each costs O(n²). With f fixed, a variance
-        with an inverse gamma prior (or a precision with a gamma prior) that enters only K is drawn
-        from its conditional, which is also inverse gamma; any other amplitude is slice sampled. An
-        amplitude is a positive eta with ``cov=eta**2 * C`` or ``cov=eta * C`` that multiplies every
-        term of K. `pymc.gp.Latent.prior` adds its jitter outside, so write ``jitter=0`` and make
-        the nugget a term of the kernel, ``eta**2 * (kernel + pm.gp.cov.WhiteNoise(1e-3))``. With
-        amplitude moves the surrogate and posterior parameterizations cost one more O(n³) operation
-        per draw.
     target_accept : float, optional
         Acceptance probability to which tuning brings the move on theta. By default 0.8 for HMC, and
         for Metropolis from 0.44 for one hyper-parameter down to 0.25 for four or more.
@@ -84,17 +74,17 @@ class Sweep(LatentGaussianStep):
     Raises
     ------
     ValueError
-        If the likelihood lacks a derivative that a move needs, if theta cannot move in a
-        parameterization, or if ``amplitude`` is given and no hyper-parameter is an amplitude.
+        If the likelihood lacks a derivative that a move needs, or if theta cannot move in a
+        parameterization.
 
     Notes
     -----
     O(n³) operations per evaluation of the target: 1 for "sufficient" and "whitened", 2 for the
     others. A gradient adds 1 ("sufficient") or 2 ("whitened"). A slice takes 2 to 4 evaluations per
-    component. A move that changes only amplitudes does not factorize K. ``sample_stats``:
-    ``theta_acceptance``, ``theta_scale`` or ``theta_step_size``, ``theta_evaluations`` (slice and
-    HMC), as means over the parameterizations; the statistics of the latent move; ``cubic_ops``,
-    ``numerical_rejections``.
+    component. A move of eta alone with ``cov=eta**2 * C`` does not factorize K again.
+    ``sample_stats``: ``theta_acceptance``, ``theta_scale`` or ``theta_step_size``,
+    ``theta_evaluations`` (slice and HMC), as means over the parameterizations; the statistics of
+    the latent move; ``cubic_ops``, ``numerical_rejections``.
 
     References
     ----------
@@ -126,7 +116,6 @@ class Sweep(LatentGaussianStep):
         latent_move: str | None = None,
         latent_repeats: int = 1,
         theta_repeats: int = 1,
-        amplitude: int = 0,
         target_accept: float | None = None,
         scale: float | None = None,
         **kwargs: Unpack[StepOptions],
@@ -146,10 +135,9 @@ class Sweep(LatentGaussianStep):
         self.latent_move, self.move = latent_move, move
         self.latent_repeats = positive("latent_repeats", latent_repeats)
         self.theta_repeats = positive("theta_repeats", theta_repeats)
-        self.amplitude = positive("amplitude", amplitude) if amplitude else 0
-        # An amplitude multiplies K but not the variance of a level. If the level of f has a wide
-        # prior, an elliptical slice proposes levels that the data rule out.
-        self.collapses = not self.amplitude and latent_move != "slice"
+        # If the level of f has a wide prior, an elliptical slice proposes levels that the data rule
+        # out.
+        self.collapses = latent_move != "slice"
         if target_accept is not None and move == "slice":
             raise ValueError("A slice has no acceptance to tune: leave out target_accept.")
         between("target_accept", target_accept, 1.0)
@@ -191,11 +179,6 @@ class Sweep(LatentGaussianStep):
         self._refuse_no_derivatives(kind)
         if model.p > 0:
             elements += self.theta_elements * self.theta_repeats
-        if self.amplitude:
-            amplitude_moves = samplers.amplitude_moves(model, self.amplitude)
-            if not amplitude_moves:
-                raise ValueError(_no_amplitude(model))
-            elements += amplitude_moves
         return elements
 
     @override
@@ -245,8 +228,7 @@ class ASIS(Sweep):
 
     Ancillarity-sufficiency interweaving: each parameterization mixes well where the other mixes
     slowly, so the pair mixes well in both situations. A draw costs two O(n³) factorizations.
-    ``amplitude=10`` interweaves the scale of K ten more times without a factorization. Takes the
-    options of `Sweep` other than ``parameterization``.
+    Takes the options of `Sweep` other than ``parameterization``.
 
     See Also
     --------
@@ -293,7 +275,7 @@ class SurrogateSlice(Sweep):
         "taylor" uses the likelihood alone.
     move : {"slice", "metropolis"}
         How theta moves.
-    latent_move, latent_repeats, theta_repeats, amplitude, target_accept, scale
+    latent_move, latent_repeats, theta_repeats, target_accept, scale
         As in `Sweep`. The paper uses ``latent_move="slice", latent_repeats=10``.
     **kwargs
         ``model``, ``theta``, ``rng``, ``initial_point`` and others: see `LatentGaussianStep`.
@@ -331,7 +313,6 @@ class SurrogateSlice(Sweep):
         latent_move: str | None = None,
         latent_repeats: int = 1,
         theta_repeats: int = 1,
-        amplitude: int = 0,
         target_accept: float | None = None,
         scale: float | None = None,
         **kwargs: Unpack[StepOptions],
@@ -344,18 +325,7 @@ class SurrogateSlice(Sweep):
             latent_move=latent_move,
             latent_repeats=latent_repeats,
             theta_repeats=theta_repeats,
-            amplitude=amplitude,
             target_accept=target_accept,
             scale=scale,
             **kwargs,
         )
-
-
-def _no_amplitude(model: LatentGaussianModel) -> str:
-    return (
-        f"amplitude= moves hyper-parameters that multiply the whole covariance of {model.latent!r},"
-        f" and none of {list(model.theta_names)} is one. Write cov=eta**2 * C with eta > 0 and "
-        "every term inside. gp.prior() adds its jitter after the scale: write jitter=0 and "
-        "cov_func=eta**2 * (kernel + pm.gp.cov.WhiteNoise(1e-3)). This step must move eta and all "
-        "else that the covariance depends on."
-    )
