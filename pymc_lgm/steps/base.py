@@ -281,7 +281,7 @@ class LatentGaussianStep(BlockedStep):
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
         """Forget everything that an earlier chain has left."""
         super().setup_chain(rng, tune, draws)
-        self.lgm.refuse_new_data()
+        self.lgm.refuse_changes()
         self.tune = tune > 0
         self.tune_length = tune
         self.tunings = []
