@@ -167,6 +167,11 @@ class LatentGaussianModel(ModelFunctions):
     @cached_property
     def audit(self) -> Audit:
         """The comparison of this object's densities with PyMC's: see `check`."""
+        if not hasattr(self, "_source"):
+            raise ValueError(
+                "A copy that was pickled has no pymc.Model to compare with. Read the model again: "
+                "lgm.read(model).check()."
+            )
         model, reading = self._source
         return Audit(model, reading, self)
 
