@@ -68,14 +68,7 @@ def posterior_of(tree: xr.DataTree, model: pm.Model | None = None) -> xr.Dataset
     posterior = group_of(tree, "posterior")
     if model is None:
         return posterior
-    for dim, labels in model.coords.items():
-        if labels is None or dim not in posterior.indexes:
-            continue
-        here, there = posterior.indexes[dim], pd.Index(labels)
-        if len(here) == len(there) and here.is_unique and there.is_unique:
-            at = here.get_indexer(there)
-            if (at >= 0).all() and not np.array_equal(at, np.arange(at.size)):
-                posterior = posterior.isel({dim: at})
+    posterior = _in_order(posterior, model)
     for name in map(str, posterior.keys() & model.named_vars.keys()):
         named = model.named_vars_to_dims.get(name, ())
         dims = [dim or f"{name}_dim_{k}" for k, dim in enumerate(named)]
@@ -83,6 +76,19 @@ def posterior_of(tree: xr.DataTree, model: pm.Model | None = None) -> xr.Dataset
         if set(dims) == set(posterior[name].dims) - {"chain", "draw"}:
             posterior[name] = posterior[name].transpose("chain", "draw", *dims)
     return posterior
+
+
+def _in_order(group: xr.Dataset, model: pm.Model) -> xr.Dataset:
+    """Return a group of a trace with its labels in the order of the model."""
+    for dim, labels in model.coords.items():
+        if labels is None or dim not in group.indexes:
+            continue
+        here, there = group.indexes[dim], pd.Index(labels)
+        if len(here) == len(there) and here.is_unique and there.is_unique:
+            at = here.get_indexer(there)
+            if (at >= 0).all() and not np.array_equal(at, np.arange(at.size)):
+                group = group.isel({dim: at})
+    return group
 
 
 def model_of(model: pm.Model | None, call: str) -> pm.Model:
@@ -118,20 +124,25 @@ def refuse_new_data(tree: xr.DataTree, graphs: Iterable[Any], model: pm.Model) -
 def _replaced(tree: xr.DataTree, graphs: Iterable[Any], model: pm.Model) -> list[str]:
     """Names of the data behind graphs that are no longer those of the trace."""
     graphs = list(graphs)
-    then = group_of(tree, "constant_data")
+    then = _in_order(group_of(tree, "constant_data"), model)
     data = data_behind(graphs)
     changed = {
         name
         for name in data.keys() & set(map(str, then))
-        if not np.array_equal(data[name].get_value(), then[name].values, equal_nan=True)
+        if _differ(data[name].get_value(), then[name].values)
     }
     # Data that are only observed values are not in the group of the others.
-    then = group_of(tree, "observed_data")
+    then = _in_order(group_of(tree, "observed_data"), model)
     for name, value in observed_behind(model, graphs).items():
-        names = data_behind([value]) if name in then else {}
-        if names and not np.array_equal(value.eval(), then[name].values, equal_nan=True):
-            changed |= names.keys()
+        if name in then and _differ(value.eval(), then[name].values):
+            changed |= data_behind([value]).keys() or {name}
     return sorted(changed)
+
+
+def _differ(now: np.ndarray, then: np.ndarray) -> bool:
+    """Whether data differ from those of a trace, which may be stored with fewer digits."""
+    now = now.astype(then.dtype) if then.dtype.kind == "f" else now
+    return not np.array_equal(now, then, equal_nan=True)
 
 
 def group_of(tree: xr.DataTree, name: str) -> xr.Dataset:

@@ -158,7 +158,7 @@ class Evidence:
             NaN if the mean, the covariance or the likelihood is NaN, if q(f) was not found, or if
             f̂ is a saddle point, as it can be if the likelihood is not log-concave.
         """
-        self._refuse_new_data()
+        self._refuse_changes()
         theta = self._scale.theta_of(point or {})
         with few_threads(self.lgm.form.dense_rows):
             return self._value(theta, prior=False)
@@ -209,7 +209,7 @@ class Evidence:
         Without a prior the maximum can lie at infinity, for example if an amplitude goes to zero.
         Then the fit ends where the evidence is flat.
         """
-        self._refuse_new_data()
+        self._refuse_changes()
         begin = self._scale.theta_of(start or {})
         if not begin.size:
             raise ValueError(
@@ -272,8 +272,8 @@ class Evidence:
         E = negative_part(problem[0](q.center)[2])
         return Mode.of(q, E) if E.shape[1] else q
 
-    def _refuse_new_data(self) -> None:
-        self.lgm.refuse_new_data("Make the evidence after pm.set_data, as in lgm.laplace().")
+    def _refuse_changes(self) -> None:
+        self.lgm.refuse_changes("Make the evidence after {}, as in lgm.laplace().")
 
     def _value(self, theta: Array, prior: bool) -> float:
         """log q(y | theta), plus log p(theta) if ``prior``; NaN if there is no q(f)."""

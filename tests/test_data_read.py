@@ -34,7 +34,7 @@ def test_new_inputs_are_refused_and_new_observations_are_not(copied):
     with pytest.raises(ValueError, match=r"The data X were replaced.*after pm.set_data"):
         step.setup_chain(np.random.default_rng(1), 1, 1)
     with pytest.raises(ValueError, match="The data X"):
-        step.lgm.refuse_new_data()
+        step.lgm.refuse_changes()
     pm.set_data({"X": np.linspace(-1, 1, 12)}, model=model)
     lgm.ASIS(model=model, compile_kwargs=QUICK).setup_chain(1, 1, 1)
 
@@ -101,3 +101,38 @@ def test_new_labels_of_classes_are_seen():
         pm.Categorical("y", logit_p=f, observed=labels)
 
     of_labels(build, [0, 1, 2], [3, 2, 1]).setup_chain(np.random.default_rng(1), 1, 1)
+
+
+def late_potential(model):
+    pm.Potential("late", -model["s"])
+
+
+ADDED = {
+    "potential": late_potential,
+    "observation": lambda model: pm.Normal("late", model["beta"], observed=5.0),
+    "free variable": lambda model: pm.Normal("late", model["b"]),
+}
+
+
+@pytest.mark.fast("potential", "observation")
+@pytest.mark.parametrize("what", ADDED)
+def test_a_step_refuses_what_was_added_after_it(what):
+    """The chain was that of the model without it."""
+    with build() as model:
+        step = lgm.ASIS(compile_kwargs=QUICK)
+        pm.Deterministic("rate", pm.math.exp(model["b"]))
+        step.setup_chain(np.random.default_rng(1), 1, 1)
+        ADDED[what](model)
+    for each in (step, cloudpickle.loads(cloudpickle.dumps(step))):
+        with pytest.raises(ValueError, match=r"late was added .* after the last variable"):
+            each.setup_chain(np.random.default_rng(1), 1, 1)
+
+
+@pytest.mark.parametrize("use", ["log_evidence", "check"])
+def test_an_evidence_and_a_check_refuse_what_was_added_after_them(use):
+    model = build()
+    made = lgm.read(model) if use == "check" else lgm.laplace(model=model)
+    with model:
+        late_potential(model)
+    with pytest.raises(ValueError, match=r"late was added .* after the last variable"):
+        getattr(made, use)()

@@ -811,6 +811,29 @@ def test_data_that_have_been_replaced_since_the_draws_are_refused():
         pm.set_data({name: before}, model=model)
 
 
+def test_observations_of_another_model_are_refused():
+    """As `pymc.observe` makes it: they are constants, which nothing was compared with."""
+    with pm.Model() as model:
+        f = pm.MvNormal("f", mu=np.zeros(2), cov=np.eye(2))
+        pm.Normal("y", f, 1.0)
+    idata = faked(model := pm.observe(model, {"y": [1.0, 2.0]}))
+    idata["observed_data"] = xr.DataTree(xr.Dataset({"y": ("i", [5.0, 6.0])}))
+    refused("data y of the model have been replaced", idata, model)
+
+
+def test_data_of_a_trace_may_be_rounded_and_in_another_order():
+    """Both were called replaced."""
+    with pm.Model(coords={"i": ["a", "b"]}) as model:
+        x, data = pm.Data("x", [0.1, 1.3], dims="i"), pm.Data("data", [1.7, 2.0])
+        f = pm.MvNormal("f", mu=np.zeros(2), cov=np.eye(2), dims="i")
+        pm.Normal("y", f + x, 1.0, observed=data, dims="i")
+    tree = lambda values: xr.DataTree(xr.Dataset(values, {"i": ["b", "a"]}))  # noqa: E731
+    idata = faked(model)
+    idata["constant_data"] = tree({"x": ("i", np.array([1.3, 0.1], np.float32))})
+    idata["observed_data"] = tree({"y": ("i", np.array([2.0, 1.7], np.float32))})
+    lgm.leave_one_out(idata, model, progressbar=False)
+
+
 def test_densities_that_no_draw_changes():
     """With normal noise and without hyper-parameters: ArviZ's fit to equal weights is NaN."""
     y, group = np.array([0.3, 1.2, -0.5, 0.9]), np.array([0, 1, 0, 1])

@@ -1,5 +1,6 @@
 """Mistakes of a first hour: each gets a sentence that says what to write."""
 
+import cloudpickle
 import numpy as np
 import pandas as pd
 import pymc as pm
@@ -101,8 +102,25 @@ def test_a_step_takes_names_of_variables():
         ls = pm.HalfNormal("ls")
         f = pm.MvNormal("f", np.zeros(2), ls * np.eye(2))
         lgm.Probit("y", f=f, observed=[1, 0])
-        step = lgm.ASIS(["f", "ls"], compile_kwargs=QUICK)
+        step = lgm.ASIS(["f", "ls", f], compile_kwargs=QUICK)
     assert step.vars == [model.rvs_to_values[f], model.rvs_to_values[ls]]
+
+
+def test_a_step_of_an_observed_process_takes_names_too():
+    with pm.Model() as model:
+        ls = pm.HalfNormal("ls")
+        pm.MvNormal("y", np.zeros(2), ls * np.eye(2), observed=[0.3, 0.1])
+        step = lgm.ExactMarginal(["ls", ls], compile_kwargs=QUICK)
+    assert step.vars == [model.rvs_to_values[ls]]
+
+
+def test_a_pickled_reading_says_that_it_cannot_be_checked():
+    with pm.Model() as model:
+        f = pm.MvNormal("f", np.zeros(2), np.eye(2))
+        lgm.Probit("y", f=f, observed=[1, 0])
+    copy = cloudpickle.loads(cloudpickle.dumps(lgm.read(model, compile_kwargs=QUICK)))
+    with pytest.raises(ValueError, match="pickled has no"):
+        copy.check()
 
 
 @pytest.mark.parametrize("process", ["SparseLatent", "RandomFeatures"])

@@ -15,7 +15,7 @@ from pymc_lgm.gaussian.sites import SiteBlocks
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.functions import ModelFunctions
 from pymc_lgm.model.reads import MOST
-from pymc_lgm.model.refusals import shapes_disagree
+from pymc_lgm.model.refusals import ELSEWHERE, shapes_disagree
 from pymc_lgm.model.refutations import has_curvature
 
 __all__ = [
@@ -70,8 +70,8 @@ def explain(
     for name, density in zip(model.prior_names, model.graphs.prior_sums(theta), strict=True):
         if not np.isfinite(density):
             return (
-                f"The log density of {name!r} is {density} {where}. Start inside its support: "
-                "pm.sample(initvals={...})."
+                f"The log density of {name!r} is {density} {where}. Start inside its support, "
+                f"{ELSEWHERE}."
             )
     message = model.form.explain(model, model.prior, theta, where) if covariance else None
     if message is not None:
@@ -79,8 +79,8 @@ def explain(
     if not np.isfinite(f).all():
         i = int(np.flatnonzero(~np.isfinite(f))[0])
         return (
-            f"{model.latent!r} is {f[i]} at index {i} {where}. Start from finite values: "
-            f"pm.sample(initvals={{{model.latent!r}: ...}})."
+            f"{model.latent!r} is {f[i]} at index {i} {where}. Start from finite values, "
+            f"{ELSEWHERE}."
         )
     return _explain_likelihood(model, theta, f, where)
 
@@ -109,8 +109,7 @@ def _explain_likelihood(model: ModelFunctions, theta: Array, f: Array, where: st
                 message += (
                     f" Its observed value there is {y[first]}. If that is outside the support or "
                     "not a number, correct it, mask it as missing, or choose another likelihood. "
-                    "If it is possible elsewhere, start there, with initval= of a variable or "
-                    "pm.sample(initvals={...})."
+                    f"If it is possible elsewhere, start there, {ELSEWHERE}."
                 )
         return message
     return None

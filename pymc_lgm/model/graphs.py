@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -148,11 +148,12 @@ def _log_densities(
     return with_log_ndtr([densities[term] for term in reading.terms])
 
 
-def _refuse_draws(densities: Mapping[str, Variable]) -> None:
-    """Raise if a log density contains a random variable."""
+def _refuse_draws(densities: Mapping[str, Variable], known: Collection[Variable] = ()) -> None:
+    """Raise if a log density contains a random variable other than the ``known`` ones."""
 
     def is_random(outputs: list[Variable]) -> bool:
-        nodes = (v.owner for v in ancestors(outputs) if v.owner is not None)
+        found = (v for v in ancestors(outputs, blockers=known) if v not in known)
+        nodes = (v.owner for v in found if v.owner is not None)
         return any(isinstance(node.op, RandomVariable | SymbolicRandomVariable) for node in nodes)
 
     if is_random(list(densities.values())):  # one walk, unless there is such a density
@@ -231,6 +232,8 @@ class Graphs:
         compile_kwargs: dict[str, Any],
     ):
         self._compile_kwargs = compile_kwargs
+        # PyMC refuses random parameters of a variable, but not of a potential.
+        _refuse_draws({str(term.name): term for term in model.potentials}, set(model.basic_RVs))
         setting = _setting_of(model, reading, blocks, point, self._function)
         self.theta = setting.theta
         self.missing = Missing(setting)

@@ -39,7 +39,7 @@ from pymc_lgm.threads import few_threads
 
 __all__ = ["LatentGaussianModel", "read"]
 
-MAKE_THE_STEP = "Make the step after pm.set_data, as in pm.sample(step=lgm.PseudoMarginal())."
+MAKE_THE_STEP = "Make the step after {}, as in pm.sample(step=lgm.PseudoMarginal())."
 
 
 class LatentGaussianModel(ModelFunctions):
@@ -55,10 +55,12 @@ class LatentGaussianModel(ModelFunctions):
     start : dict of str to ndarray
         The point at which the model was checked.
     data_read : DataRead
-        Shared data that decide how the model was read: see `refuse_new_data`.
+        Shared data that decide how the model was read: see `refuse_changes`.
     """
 
     _source: tuple[pm.Model, Reading]
+    _terms: frozenset[str]
+    _added_before: list[str]
     start: dict[str, NDArray[Any]]
     data_read: DataRead
 
@@ -110,6 +112,7 @@ class LatentGaussianModel(ModelFunctions):
         point = start_of(model) if initial_point is None else initial_point
         self = cls(model, reading, theta, point, compile_kwargs)
         self._source = model, reading
+        self._terms = frozenset(_terms_of(model))
         self.start = point
         self.data_read = DataRead(reading, self.graphs.picking)
         with few_threads(self.form.dense_rows):
@@ -121,29 +124,47 @@ class LatentGaussianModel(ModelFunctions):
             self.find_reads(start, f)
         return self
 
-    def refuse_new_data(self, remedy: str = MAKE_THE_STEP) -> None:
-        """Raise a `ValueError` if data that decide how the model was read have been replaced.
+    def refuse_changes(self, remedy: str = MAKE_THE_STEP) -> None:
+        """Raise a `ValueError` if the model is no longer as it was read.
 
-        Observed values may be replaced, unless they decide which elements of f a density reads.
-        ``remedy`` says what to write instead.
+        Variables and potentials must not have been added, and data that decide how the model was
+        read must not have been replaced. Observed values may be replaced, unless they decide which
+        elements of f a density reads. ``remedy`` says what to write instead, and after what.
         """
+        if added := self._added():
+            raise ValueError(
+                f"{', '.join(added)} was added to the model after it had been read: the result "
+                f"would be that of the model without it. {remedy.format('the last variable')}"
+            )
         names = self.data_read.changed()
         if not names and (picked := self.data_read.picked_anew()):
             names = [] if self._reads_as_before() else picked
         if names:
             raise ValueError(
                 f"The data {', '.join(names)} were replaced after they had been read: the result "
-                f"would mix old and new data. {remedy}"
+                f"would mix old and new data. {remedy.format('pm.set_data')}"
             )
 
+    def _added(self) -> list[str]:
+        """Names of terms that the model has now, or had before this object was pickled."""
+        if not hasattr(self, "_source"):
+            return self._added_before
+        return [name for name in _terms_of(self._source[0]) if name not in self._terms]
+
     def __getstate__(self) -> dict[str, Any]:
-        # `_source` has random variables, which cannot be pickled. Only `audit` needs it, and a step
-        # has computed that when it is pickled.
-        return {name: value for name, value in self.__dict__.items() if name != "_source"}
+        # `_source` has random variables, which cannot be pickled. Only `audit` and `_added` need
+        # it, and a step has computed the audit when it is pickled.
+        kept = {name: value for name, value in self.__dict__.items() if name != "_source"}
+        return kept | {"_added_before": self._added()}
 
     @cached_property
     def audit(self) -> Audit:
         """The comparison of this object's densities with PyMC's: see `check`."""
+        if not hasattr(self, "_source"):
+            raise ValueError(
+                "A copy that was pickled has no pymc.Model to compare with. Read the model again: "
+                "lgm.read(model).check()."
+            )
         model, reading = self._source
         return Audit(model, reading, self)
 
@@ -183,7 +204,7 @@ class LatentGaussianModel(ModelFunctions):
         >>> max(checked.values()) < 1e-6
         True
         """
-        self.refuse_new_data("Read the model after pm.set_data: lgm.read(model).check().")
+        self.refuse_changes("Read the model after {}: lgm.read(model).check().")
         found: dict[str, float] = {}
         # Values of variables that other steps own: a point of the prior has values of its own.
         before = {name: variable.get_value() for name, variable in self.graphs.others.items()}
@@ -197,6 +218,11 @@ class LatentGaussianModel(ModelFunctions):
         finally:
             self.read(before)
         return found
+
+
+def _terms_of(model: pm.Model) -> list[str]:
+    """The names of all variables and potentials with a density."""
+    return [str(term.name) for term in (*model.basic_RVs, *model.potentials)]
 
 
 def read(

@@ -9,6 +9,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+ELSEWHERE = "with initval= of a variable, or with pm.sample(initvals={...}) and no step="
+"""How a chain starts from another point. A step that is made before `pymc.sample` has been checked
+at the initial point of the model."""
+
 
 def shapes_disagree(
     latent: str, n: int, observed: dict[str, tuple[int, ...]], error: Exception

@@ -41,7 +41,7 @@ from pymc_lgm.steps.messages import COMPILING, KNOWN, announced, offer
 from pymc_lgm.steps.options import public_name, unknown_options
 from pymc_lgm.threads import ROWS_WORTH_THREADS, few_threads
 
-__all__ = ["LatentGaussianStep"]
+__all__ = ["LatentGaussianStep", "values_of"]
 
 
 PRIOR_AUDITS = 2
@@ -214,8 +214,7 @@ class LatentGaussianStep(BlockedStep):
             reading = find_latents(model, candidates=candidates, collapse=self.collapses)
         else:
             vars = vars if isinstance(vars, list | tuple) else [vars]
-            vars = [model.named_vars.get(v, v) if isinstance(v, str) else v for v in vars]
-            values = get_value_vars_from_user_vars(vars, model)
+            values = values_of(vars, model)
             named = self._named_latents([model.values_to_rvs[v] for v in values], model, candidates)
             collapse = self.collapses or not self.moves_theta
             reading = find_latents(model, candidates=named, collapse=collapse)
@@ -281,7 +280,7 @@ class LatentGaussianStep(BlockedStep):
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
         """Forget everything that an earlier chain has left."""
         super().setup_chain(rng, tune, draws)
-        self.lgm.refuse_new_data()
+        self.lgm.refuse_changes()
         self.tune = tune > 0
         self.tune_length = tune
         self.tunings = []
@@ -404,6 +403,12 @@ class LatentGaussianStep(BlockedStep):
 
     def _make_progressbar_update_functions(self) -> tuple[Any, ...]:
         return (lambda stats: {name: stats[name] for name in self._shown},)
+
+
+def values_of(vars: Sequence[Any], model: pm.Model) -> list[Any]:
+    """The different value variables that a user means by variables or names."""
+    named = [model.named_vars.get(v, v) if isinstance(v, str) else v for v in vars]
+    return list(dict.fromkeys(get_value_vars_from_user_vars(named, model)))
 
 
 _SHOWN = {

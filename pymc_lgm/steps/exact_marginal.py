@@ -7,13 +7,11 @@ from typing import Any, Unpack
 
 import pymc as pm
 
-from pymc.util import get_value_vars_from_user_vars
-
 from pymc_lgm import samplers
 from pymc_lgm.model import find_latents, find_observed
 from pymc_lgm.model.reading import Reading
 from pymc_lgm.state import State
-from pymc_lgm.steps.base import LatentGaussianStep
+from pymc_lgm.steps.base import LatentGaussianStep, values_of
 from pymc_lgm.steps.marginal import theta_move
 from pymc_lgm.steps.options import StepOptions
 from pymc_lgm.steps.plan import Facts, Options, plan
@@ -31,9 +29,7 @@ class ObservedNormalStep(LatentGaussianStep):
         missing = [model.rvs_to_values[rv] for rv in reading.missing]
         theta = model.continuous_value_vars
         if vars is not None:
-            theta = get_value_vars_from_user_vars(
-                vars if isinstance(vars, list | tuple) else [vars], model
-            )
+            theta = values_of(vars if isinstance(vars, list | tuple) else [vars], model)
         theta = [value for value in theta if value not in missing]
         self._refuse_discrete(theta)
         if not theta:

@@ -405,8 +405,8 @@ class Form:
         if (none := np.flatnonzero(K.diagonal() <= 0.0)).size:
             return (
                 f"The variance of {name!r} is {K[none[0], none[0]]} at index {none[0]} {where}. A "
-                "standard deviation or a factor that is 0 there does this: start elsewhere, with "
-                "initval= of a variable or pm.sample(initvals={...})."
+                f"standard deviation or a factor that is 0 there does this: start elsewhere, "
+                f"{refusals.ELSEWHERE}."
             )
         try:
             np.linalg.cholesky(K)
@@ -428,7 +428,7 @@ class Form:
         if self._process is None:
             return (
                 "Basis functions or effects that are almost the same, or factors near zero, do "
-                "this. Leave some out, or start elsewhere, as in pm.sample(initvals={...})."
+                f"this. Leave some out, or start elsewhere, {refusals.ELSEWHERE}."
             )
         return (
             "Repeated rows of X or long length-scales do this. Write "
