@@ -6,7 +6,7 @@ import pytest
 from scipy.sparse import csc_array
 from test_priors import close
 
-from pymc_lgm.gaussian import sparse, sparse_loops
+from pymc_lgm.gaussian import sparse, sparse_loops, supernodes
 from pymc_lgm.gaussian.factors import UpdatedFactor
 from pymc_lgm.gaussian.sparse import Pattern, fill_reducing_order
 
@@ -91,12 +91,31 @@ def test_a_dense_end_is_factorized_at_once(rng):
         assert pattern.factorize(np.where(np.arange(values.size) == at, wrong, values)) is None
 
 
+def groups_beside_a_dense_block(rng, groups, m):
+    """Effects of groups, in turn with all and with the last half of m coefficients."""
+    B = rng.standard_normal((groups, m))
+    B[::2, : m // 2] = 0.0
+    below = np.hstack([B.T, B.T @ B + np.eye(m)])
+    return np.vstack([np.hstack([4.0 * m * np.eye(groups), B]), below])
+
+
+MATRICES = {
+    "one": (random_matrix, 1, 0.0),
+    "sparse": (random_matrix, 60, 0.05),
+    "less sparse": (random_matrix, 90, 0.3),
+    "dense": (random_matrix, 50, 1.0),
+    # More columns with the same rows than are gathered at once.
+    "groups": (groups_beside_a_dense_block, supernodes.TOGETHER * 2 + 20, 40),
+}
+
+
 @pytest.mark.slow  # the loops over blocks take six seconds to compile
-@pytest.mark.parametrize("shape", [(1, 0.0), (60, 0.05), (90, 0.3), (50, 1.0)])
-def test_blocks_are_the_same_factor(rng, monkeypatch, shape):
+@pytest.mark.parametrize("key", MATRICES)
+def test_blocks_are_the_same_factor(rng, monkeypatch, key):
     """L and the inverse on its pattern, by BLAS and by loops."""
     monkeypatch.setattr(sparse, "HEAVY", 0)
-    A = random_matrix(rng, *shape)
+    make, *sizes = MATRICES[key]
+    A = make(rng, *sizes)
     pattern = Pattern.of(csc_array(A))
     assert pattern.blocks[-1] == len(A)
     by_columns = Pattern.of(csc_array(A))
