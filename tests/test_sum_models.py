@@ -290,11 +290,13 @@ def test_observations_that_read_several_elements(build, quick):
 
 
 def test_a_panel_that_nothing_sparse_reads_is_refused(quick):
+    """Each observation reads most elements of x, and no element is read by all."""
+    reads = np.arange(600) % 4 != np.arange(4)[:, None]
     with pm.Model() as built:
         chol = np.eye(2)
         first = pm.MvNormal.dist(np.zeros(2), np.eye(2))
         x = pm.MvGaussianRandomWalk("x", mu=np.zeros(2), chol=chol, init_dist=first, shape=(300, 2))
-        pm.Poisson("y", pm.math.exp(np.ones((4, 600)) @ x.ravel()), observed=[1, 0, 2, 1])
+        pm.Poisson("y", pm.math.exp(reads.astype(float) @ x.ravel()), observed=[1, 0, 2, 1])
     with pytest.raises(ValueError, match="reads too many of its elements"):
         lgm.read(built)
 
@@ -312,3 +314,18 @@ def test_a_refusal_says_which_areas_are_not_read(shape, W, said, quick):
         pm.Poisson("y", pm.math.exp(phi + u), observed=np.ones(shape, dtype=int))
     with pytest.raises(ValueError, match=f"does not integrate out {said}"):
         lgm.read(built)
+
+
+@pytest.mark.parametrize("all_read", [True, False])
+def test_many_elements_of_x_may_be_read_by_all_of_eta(all_read):
+    """Coefficients of 210 functions beside effects of groups, and a process drawn by a matrix."""
+    rng = np.random.default_rng(1)
+    phi = rng.standard_normal((1200, 210))
+    phi = phi if all_read else np.tril(phi)
+    with pm.Model() as model:
+        b = pm.Normal("b", 0, pm.HalfNormal("s"), shape=210)
+        u = pm.Normal("u", 0, pm.HalfNormal("t"), shape=600)
+        pm.Poisson("y", pm.math.exp(phi @ b + u[np.arange(1200) % 600]), observed=np.ones(1200))
+    read = lgm.read(model)
+    assert isinstance(read.form, SumPredictor) == all_read
+    assert max(read.check(2).values()) < 1e-8

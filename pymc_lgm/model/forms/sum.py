@@ -75,9 +75,13 @@ __all__ = ["SumPredictor"]
 
 Index = NDArray[np.intp]
 
-MOST = 200
-"""Elements of x that an element of eta may read. One that reads m of them makes a dense m × m block
-of P; with more than these, a dense form is left to do it. The number itself is a choice."""
+MOST, MOST_OWN = 1000, 200
+"""Elements of x that an element of eta may read, and those that not all elements of eta read.
+
+One that reads m of them makes a dense m × m block of P. With more than these, a dense form is left
+to do it. BLAS computes the block of the elements that all read, such as coefficients of basis
+functions; the others are found pair by pair. The numbers are choices.
+"""
 
 SPARSE, DENSE = 2e-9, 2e-10
 """Seconds of a posterior per multiplication of its factorization, sparse and dense.
@@ -199,6 +203,8 @@ class SumPredictor(Form):
         is_apart = is_apart or setting.reading.joins
         elements = graph.elements(MOST, apart=is_apart)
         if elements.reads.many.any() or not elements.first.size:
+            return None
+        if _most_own(elements) > MOST_OWN:
             return None
         own = _own_effects(setting, graph, elements, readers)
         return cls(setting, graph, elements, readers, own, is_apart=is_apart)
@@ -322,7 +328,9 @@ class SumPredictor(Form):
         are_few = sum(each.blocks for each in processes) <= MANY_PROCESSES
         if len(processes) == len(self._families) and are_apart and are_few:
             return False
-        return _is_cheaper(self._graph.size, self._first.size, self.layout.flops)
+        reads = np.diff(self._pattern[0]).astype(np.float64)
+        gram = float((reads**2).sum())
+        return _is_cheaper(self._graph.size, self._first.size, self.layout.flops, gram)
 
     @cached_property
     def layout(self) -> Layout:
@@ -685,14 +693,15 @@ class SumPredictor(Form):
         )
 
 
-def _is_cheaper(N: int, E: int, flops: float) -> bool:
+def _is_cheaper(N: int, E: int, flops: float, gram: float = 0.0) -> bool:
     """Whether a sparse factor with so many multiplications beats a dense form.
 
-    A dense form has n = min(N, E) coordinates: n² E multiplications to compute its n × n matrix,
-    and n³ to factorize it.
+    Aᵀ A takes as many as ``gram``, most of them by BLAS. A dense form has n = min(N, E)
+    coordinates: n² E multiplications to compute its n × n matrix, and n³ to factorize it.
     """
     n = min(N, E)
-    return OVERHEAD + SPARSE * flops < 0.5 * OVERHEAD + DENSE * float(n) ** 2 * (n + E)
+    sparse = OVERHEAD + SPARSE * flops + DENSE * gram
+    return sparse < 0.5 * OVERHEAD + DENSE * float(n) ** 2 * (n + E)
 
 
 def _is_constrained(latent: Latent) -> bool:
@@ -774,6 +783,13 @@ def _reads(elements: Elements) -> tuple[Index, Index]:
     pattern.sort_indices()
     rows = np.repeat(np.arange(elements.first.size), np.diff(pattern.indptr))
     return rows, pattern.indices.astype(np.intp)
+
+
+def _most_own(elements: Elements) -> int:
+    """The most elements of x that one eta_i reads, without those that every eta_i reads."""
+    rows, columns = _reads(elements)
+    is_own = np.bincount(columns)[columns] < elements.first.size
+    return int(np.bincount(rows[is_own]).max(initial=0))
 
 
 def _own_effects(
