@@ -329,3 +329,15 @@ def test_many_elements_of_x_may_be_read_by_all_of_eta(all_read):
     read = lgm.read(model)
     assert isinstance(read.form, SumPredictor) == all_read
     assert max(read.check(2).values()) < 1e-8
+
+
+def test_many_elements_of_x_are_not_read_by_sets_of_eta():
+    """Each pair of elements in a set would have 210 x 210 products."""
+    rng = np.random.default_rng(1)
+    phi = rng.standard_normal((2, 700, 210))
+    with pm.Model() as model:
+        b = pm.Normal("b", 0, pm.HalfNormal("s", shape=2)[:, None], shape=(2, 210))
+        u = pm.Normal("u", 0, pm.HalfNormal("t"), shape=350)
+        mean = phi[0] @ b[0] + u[np.arange(700) % 350]
+        pm.Normal("y", mean, pm.math.exp(phi[1] @ b[1]), observed=np.zeros(700))
+    assert not isinstance(lgm.read(model).form, SumPredictor)

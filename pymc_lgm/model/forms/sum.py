@@ -80,7 +80,8 @@ MOST, MOST_OWN = 1000, 200
 
 One that reads m of them makes a dense m × m block of P. With more than these, a dense form is left
 to do it. BLAS computes the block of the elements that all read, such as coefficients of basis
-functions; the others are found pair by pair. The numbers are choices.
+functions; the others, and all if observations read sets of elements of eta, are found pair by pair.
+The numbers are choices.
 """
 
 SPARSE, DENSE = 2e-9, 2e-10
@@ -374,6 +375,8 @@ class SumPredictor(Form):
                 self._joins = not self._is_apart and most <= MOST_READ
                 if sets is None or self._joins:
                     return None
+            if np.diff(self._pattern[0]).max(initial=0) > MOST_OWN:
+                return None
             self._sets = sets
             self.has_transport = sets.shape[1] <= LARGEST_SET
             self.__dict__.pop("layout", None)
