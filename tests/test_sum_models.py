@@ -342,3 +342,12 @@ def test_many_elements_of_x_are_not_read_by_sets_of_eta(monkeypatch):
         mean = phi[0] @ b + u[np.arange(70) % 35]
         pm.Normal("y", mean, pm.math.exp(phi[1] @ b), observed=np.zeros(70))
     assert not isinstance(lgm.read(model).form, SumPredictor)
+
+
+def test_basis_functions_alone_are_dense(quick):
+    """Products of A with itself cost the same in both forms, and a dense factor costs less."""
+    phi = np.random.default_rng(1).standard_normal((600, 60))
+    with pm.Model() as model:
+        b = pm.Normal("b", 0, pm.HalfNormal("s"), shape=60)
+        pm.Poisson("y", pm.math.exp(phi @ b), observed=np.ones(600))
+    assert not isinstance(lgm.read(model).form, SumPredictor)

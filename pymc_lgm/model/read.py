@@ -153,7 +153,7 @@ class LatentGaussianModel(ModelFunctions):
 
     def __getstate__(self) -> dict[str, Any]:
         # `_source` has random variables, which cannot be pickled. Only `audit` and `_added` need
-        # it, and a step has computed the audit when it is pickled.
+        # it. A step is pickled after its audit has been made.
         kept = {name: value for name, value in self.__dict__.items() if name != "_source"}
         return kept | {"_added_before": self._added()}
 

@@ -711,7 +711,7 @@ def find_latent(
     Raises
     ------
     ValueError
-        If there is none or more than one, or if PyMC samples it through a transform.
+        If the model has no such vector, or several. Or if PyMC samples it through a transform.
     """
     candidates = [rv for rv in model.free_RVs if is_process(rv)]
     if latent is not None:

@@ -195,7 +195,7 @@ class SumPredictor(Form):
         }
         for k, latent in enumerate(latents):
             shape = constrained.get(k, setting.shapes[k])
-            family = _family(latent, shape, sums.get(k))
+            family = _family(latent, shape, sums.get(k), is_constrained=k in constrained)
             if family is None or not nodes.isdisjoint(ancestors(family.reads)):
                 return None
             readers.append(family)
@@ -458,14 +458,15 @@ class SumPredictor(Form):
         both = setting.place(both)
         x = []
         triples = zip(latents, both[::2], both[1::2], self._readers, strict=True)
-        for latent, node, mean, family in triples:
+        for latent, node, mean, reader in triples:
             z = node if isinstance(latent.field, Series) else node - mean
-            if latent.zero_sum is not None and not _is_constrained(latent):
+            is_whole = reader.family.rank < reader.family.n
+            if isinstance(latent.zero_sum, ZeroSumTransform) and not is_whole:
                 z = setting.model.rvs_to_values[latent.rv]
-            if family.sums is not None:
-                for _ in family.sums.later:
-                    z = pt.cumsum(z, axis=family.sums.axis)
-                z = family.sums.flat(z)
+            if reader.sums is not None:
+                for _ in reader.sums.later:
+                    z = pt.cumsum(z, axis=reader.sums.axis)
+                z = reader.sums.flat(z)
             x.append(z)
         values = [setting.model.rvs_to_values[latent.rv] for latent in latents]
         return setting.compiled_if_repeated([setting.theta, *values], [each.ravel() for each in x])
@@ -840,7 +841,9 @@ class _Reader(NamedTuple):
     sums: CumulativeSums | None = None
 
 
-def _family(latent: Latent, shape: tuple[int, ...], sums: CumulativeSums | None) -> _Reader | None:
+def _family(
+    latent: Latent, shape: tuple[int, ...], sums: CumulativeSums | None, *, is_constrained: bool
+) -> _Reader | None:
     """The family of a latent variable, or of its cumulative sums; ``None`` if it has none."""
     n = int(np.prod(shape))
     if latent.through is not None or n == 0:
@@ -852,8 +855,8 @@ def _family(latent: Latent, shape: tuple[int, ...], sums: CumulativeSums | None)
         constraints = n - family.rank
         kind = f"intrinsic, {constraints} constraint(s)" if constraints else latent.field.kind
         return _Reader(family, latent.field.reads, kind)
-    if _is_constrained(latent):
-        assert latent.zero_sum is not None
+    if is_constrained:
+        assert isinstance(latent.zero_sum, ZeroSumTransform)
         assert latent.variances is not None
         structure = Structure.zero_sum(shape, len(latent.zero_sum.zerosum_axes))
         sigma = pt.sqrt(latent.variances).reshape(())
