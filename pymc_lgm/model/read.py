@@ -247,9 +247,10 @@ def read(
         By default the model of the context.
     latent : variable, str or list of them, optional
         f itself, or the latent variables whose linear predictor is f. By default every free
-        `pymc.MvNormal` and `pymc.Normal` that enters the densities through an affine map:
-        processes from ``gp.prior``, whitened or not, intercepts, coefficients, effects. An
-        observed `pymc.MvNormal`, as in `pymc.gp.Marginal`, can also be f.
+        variable that is Gaussian given theta and enters the densities through an affine map:
+        processes from ``gp.prior``, whitened or not, walks and series, fields of areas or of
+        `pymc_lgm.gmrf`, intercepts, coefficients, effects. An observed `pymc.MvNormal`, as in
+        `pymc.gp.Marginal`, can also be f.
     theta : sequence of variables or names, optional
         Hyper-parameters that could be latent, as in the samplers. All other hyper-parameters are
         found as always: every continuous free variable other than f.
