@@ -1,6 +1,6 @@
 """Nearest-neighbor processes: how close they are to the full one, and what they cost.
 
-    python benchmarks/vecchia.py [--quick] [--points 2000 10000] [--neighbors 20] [--chain]
+    python benchmarks/vecchia.py [--quick] [--points 2000 10000] [--neighbors 20]
 
 First the Kullback–Leibler divergence from the full process to the prior with m neighbors, in nats,
 for 1000 points in the unit square, by covariance function and order. For a prior of conditionals of
@@ -10,9 +10,7 @@ Then CPU seconds of the parts of one evaluation: the order and the neighbors (on
 their gradient in theta, the factor of the posterior's precision with one observation per point, and
 the inverse on its pattern. Multiplications of that factor are in millions.
 
-With --chain one chain of the default sampler, with counts at the points, an intercept, and two
-hyper-parameters: CPU seconds of making the step, of tuning and of the draws, the least bulk
-effective draws of the hyper-parameters, and CPU seconds to 400 of them, tuning included.
+`benchmarks/gmrf.py` has a chain of the default sampler.
 """
 
 from __future__ import annotations
@@ -22,7 +20,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import arviz as az
 import numpy as np
 import pymc as pm
 import pytensor
@@ -30,8 +27,6 @@ import pytensor.tensor as pt
 
 from _results import Table, arguments
 from scipy.sparse import csr_array, eye_array
-
-import pymc_lgm as lgm
 
 from pymc_lgm.gaussian import Layout
 from pymc_lgm.gaussian.neighbors import NearestNeighbors, Neighbors, max_min_order, nearest_before
@@ -117,57 +112,15 @@ def parts(args: Any) -> None:
             )  # fmt: skip
 
 
-def chain(args: Any) -> None:
-    columns = {"points": "", "m": "", "make": ".0f", "tuning": ".0f", "draws": ".0f"}
-    columns |= {"ESS": ".0f", "of": "", "to 400": ".0f"}
-    table = Table(args, "CPU seconds of a chain", columns, keys=2, part="chain")
-    for n in args.points:
-        X, rng = points(n), np.random.default_rng(1)
-        cov = 0.8**2 * COVARIANCES["Matern32"](0.15)
-        f = lgm.gp.Vecchia.dist(X, cov_func=cov, neighbors=args.neighbors, order=args.order(X))
-        y = rng.poisson(np.exp(0.5 + pm.draw(f, random_seed=1)))
-        with pm.Model():
-            ls, s = pm.InverseGamma("ls", 3, 0.4), pm.HalfNormal("s", 1)
-            cov = s**2 * COVARIANCES["Matern32"](ls)
-            f = lgm.gp.Vecchia("f", X, cov_func=cov, neighbors=args.neighbors, order=args.order(X))
-            pm.Poisson("y", pm.math.exp(pm.Normal("b", 0, 2) + f), observed=y)
-            begin = time.process_time()
-            step = lgm.PseudoMarginal()
-            clock = [time.process_time()]
-
-            def tell(trace: Any, draw: Any, clock: list[float] = clock) -> None:
-                if len(clock) == 1 and not draw.tuning:
-                    clock.append(time.process_time())
-
-            idata = pm.sample(
-                args.draws, tune=args.tune, step=step, chains=1, cores=1, random_seed=1,
-                progressbar=False, compute_convergence_checks=False, callback=tell,
-            )  # fmt: skip
-            end = time.process_time()
-        summary = az.summary(idata, var_names=["ls", "s"], round_to="none").astype(float)
-        ess, tuning, draws = summary["ess_bulk"].min(), clock[1] - clock[0], end - clock[1]
-        total = clock[1] - begin + 400 * draws / ess
-        made = clock[0] - begin
-        table.row(n, args.neighbors, made, tuning, draws, ess, args.draws, total)
-
-
 def main() -> None:
     parser = arguments(__doc__, quick="few points")
     parser.add_argument("--points", type=int, nargs="*", default=[2000, 10_000])
     parser.add_argument("--neighbors", type=int, default=20)
-    parser.add_argument("--coordinate", action="store_true", help="chain in the order of x")
-    parser.add_argument("--chain", action="store_true", help="a chain only")
-    parser.add_argument("--draws", type=int, default=300)
-    parser.add_argument("--tune", type=int, default=300)
     args = parser.parse_args()
-    args.order = (lambda X: np.argsort(X[:, 0])) if args.coordinate else (lambda X: "maxmin")
     if args.quick:
-        args.points, args.draws, args.tune = [300], 30, 30
-    if args.chain:
-        chain(args)
-    else:
-        divergences(args)
-        parts(args)
+        args.points = [300]
+    divergences(args)
+    parts(args)
 
 
 if __name__ == "__main__":
