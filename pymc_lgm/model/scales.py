@@ -26,6 +26,7 @@ from pytensor.graph.replace import clone_replace
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.math import Dot
 
+from pymc_lgm.compile.graphs.nodes import function_of
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.columns import columns_move
 from pymc_lgm.model.operations import (
@@ -33,7 +34,6 @@ from pymc_lgm.model.operations import (
     carried,
     core_of,
     depending,
-    function_of,
     is_affine,
     moved,
     number_of,

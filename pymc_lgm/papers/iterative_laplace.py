@@ -22,6 +22,7 @@ from pytensor.tensor.basic import Eye
 from pymc_lgm.approximations.gaussian import Likelihood
 from pymc_lgm.approximations.laplace import ascent
 from pymc_lgm.compile.graphs.functions import compiled
+from pymc_lgm.compile.graphs.nodes import op_of
 from pymc_lgm.conditionals import latent_of
 from pymc_lgm.drawn import model_of
 from pymc_lgm.evidence import Evidence, refuse_no_evidence
@@ -525,7 +526,7 @@ def jitter_of(latent: Any) -> float | None:
     _, cov = latent.owner.op.dist_params(latent.owner)
     for term in _inputs_of(cov):
         factors = _inputs_of(term)
-        if any(each.owner is not None and isinstance(each.owner.op, Eye) for each in factors):
+        if any(isinstance(op_of(each), Eye) for each in factors):
             numbers = [x for x in map(constant_of, factors) if x is not None and np.size(x) == 1]
             return float(np.ravel(numbers[0])[0]) if numbers else None
     return None
