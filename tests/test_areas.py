@@ -6,10 +6,10 @@ import numpy as np
 import pymc as pm
 import pytest
 
+from close import close
 from models import QUICK, reading_once
 from pymc.distributions.multivariate import CARRV
 from scipy.sparse import csr_matrix
-from test_priors import close
 from test_sets import from_pymc
 
 import pymc_lgm as lgm

@@ -8,12 +8,12 @@ import pytensor.tensor as pt
 import pytest
 import test_areas
 
+from close import close
 from models import QUICK, reading_once
 from pymc.distributions.multivariate import CARRV, ICARRV
 from scipy import stats
 from scipy.special import expit, logsumexp
 from test_areas import W, Y
-from test_priors import close
 
 import pymc_lgm as lgm
 

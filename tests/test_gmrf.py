@@ -8,13 +8,13 @@ import pymc as pm
 import pytensor
 import pytest
 
+from close import close
 from models import COMPILED, QUICK, gap_to_nuts, reading_once
 from pymc.model.fgraph import clone_model
 from scipy.integrate import quad
 from scipy.linalg import null_space
 from scipy.sparse import csr_array, eye_array
 from scipy.stats import chi2, multivariate_normal
-from test_priors import close
 from test_sum_gradients import check_gradient
 from test_sums import evidences
 

@@ -12,10 +12,10 @@ import pymc as pm
 import pytensor.tensor as pt
 import pytest
 
+from close import close
 from models import QUICK, reading_once
 from pytensor import sparse
 from scipy.sparse import csr_matrix
-from test_priors import close
 
 import pymc_lgm as lgm
 

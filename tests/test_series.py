@@ -11,8 +11,8 @@ import pytensor.tensor as pt
 import pytest
 import scipy.stats
 
+from close import close
 from models import QUICK, reading_once
-from test_priors import close
 from test_sets import from_pymc
 
 import pymc_lgm as lgm

@@ -8,10 +8,10 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
+from close import close, differences
 from models import QUICK, reading_once
 from pytensor.compile.mode import Mode, get_mode
 from test_predictor import COUPLED, T, X, build, process, read, shared
-from test_priors import close, differences
 
 import pymc_lgm as lgm
 

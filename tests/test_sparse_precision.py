@@ -7,11 +7,11 @@ import pytensor.sparse as ps
 import pytensor.tensor as pt
 import pytest
 
+from close import close
 from models import QUICK, reading_once
 from scipy import stats
 from scipy.sparse import csc_matrix
 from scipy.special import logit
-from test_priors import close
 from test_sets import from_pymc
 
 import pymc_lgm as lgm

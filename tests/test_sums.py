@@ -13,6 +13,7 @@ import pytensor.tensor as pt
 import pytest
 import test_random_models
 
+from close import close
 from models import build, reading_once
 from pytensor.graph.replace import clone_replace
 from samplers import CASES, ONE_OF_EACH, label
@@ -197,11 +198,6 @@ class Toy:
 
 PAIRS = [*([make] for make in FAMILIES), *combinations_with_replacement(FAMILIES, 2)]
 NAMES = [" + ".join(make.__name__ for make in pair) for pair in PAIRS]
-
-
-def close(actual, expected, rtol=1e-8):
-    expected = np.asarray(expected)
-    np.testing.assert_allclose(actual, expected, rtol, rtol * np.abs(expected).max(initial=1e-300))
 
 
 @pytest.mark.parametrize("makers", PAIRS, ids=NAMES)

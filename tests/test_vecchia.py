@@ -9,10 +9,10 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
+from close import close
 from models import COMPILED, QUICK, gap_to_nuts, reading_once
 from pymc.model.fgraph import clone_model
 from scipy.stats import chi2, multivariate_normal
-from test_priors import close
 from test_sum_gradients import check_gradient
 
 import pymc_lgm as lgm
