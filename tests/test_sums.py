@@ -47,8 +47,8 @@ from pymc_lgm.gaussian.sites import SiteBlocks
 from pymc_lgm.gaussian.sparse import Pattern
 from pymc_lgm.gaussian.spde import OfMesh
 from pymc_lgm.gaussian.structure import IntrinsicFamily, IntrinsicMap, Structure
+from pymc_lgm.model import predictor
 from pymc_lgm.model.fields import FIELDS
-from pymc_lgm.model.forms import sum as sum_form
 from pymc_lgm.model.forms.sum import SumPredictor
 from pymc_lgm.model.series import as_series, is_series
 from pymc_lgm.state import AtTheta, State
@@ -832,7 +832,7 @@ def no_breaks(monkeypatch):
 
 
 def columns_frozen(monkeypatch):
-    monkeypatch.setattr(sum_form, "columns_move", lambda output, x, parts, _: [False] * len(parts))
+    monkeypatch.setattr(predictor, "columns_move", lambda output, x, parts, _: [False] * len(parts))
     return error_of(coefficients, effects)
 
 
