@@ -21,6 +21,7 @@ from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 import pymc_lgm as lgm
 
 from pymc_lgm.compile.graphs.functions import ONCE
+from pymc_lgm.testing import joint_test
 
 X = np.array([[0.0], [0.5], [1.4]])
 
@@ -183,6 +184,13 @@ def build(sampler, model, *, compiled=False, **options):
     model = listed(model) if isinstance(model, str) else model
     with reading_once(compiled):
         return sampler(model=model, **options)
+
+
+def joint_law(sampler, model, *, seed=5, compiled=True, options=None, **how):
+    """`joint_test` of ``sampler(model=model, **options)``, a model that is read once for all."""
+    with reading_once(compiled):
+        step = sampler(model=model, **(options or {}))
+        return joint_test(step, model, rng=np.random.default_rng(seed), **how)
 
 
 def gap_to_nuts(model: pm.Model, functions: list[tuple[str, Callable[[Any], Any]]]) -> float:

@@ -13,7 +13,7 @@ import pytensor.tensor as pt
 import pytest
 
 from close import close, differences
-from models import COMPILED, QUICK, gap_to_nuts, reading_once
+from models import COMPILED, QUICK, gap_to_nuts, joint_law
 from pytensor import sparse
 from scipy.integrate import dblquad
 from scipy.sparse import csc_matrix, csr_matrix
@@ -28,7 +28,6 @@ from pymc_lgm.gaussian.spde import FiniteElements, MaternFactor, OfMesh
 from pymc_lgm.model.fingerprint import fingerprint
 from pymc_lgm.model.forms.sum import SumPredictor
 from pymc_lgm.state import AtTheta
-from pymc_lgm.testing import joint_test
 
 pytestmark = pytest.mark.usefixtures("interpreted")
 
@@ -397,10 +396,7 @@ def test_the_evidence_is_that_of_dense_algebra():
 def test_its_posterior_is_left_invariant():
     mesh = gmrf.Mesh.around(POINTS[:6], max_edge=1.0, extension=0.2)
     model = binary("at", mesh, POINTS[:6])
-    rng = np.random.default_rng(7)
-    with reading_once(compiled=True):
-        made = lgm.PseudoMarginal(model=model)
-        assert joint_test(made, model, replicates=300, steps=3, rng=rng).pvalue > 1e-5
+    assert joint_law(lgm.PseudoMarginal, model, seed=7, replicates=300, steps=3).pvalue > 1e-5
 
 
 @pytest.mark.whole
