@@ -183,8 +183,7 @@ class SumPredictor(Form):
         latents = setting.reading.latents
         if discrete_in(setting.model, setting.reading.frontier, latents):
             return None
-        nodes = {latent.node for latent in latents}
-        given = [*nodes, *setting.model.basic_RVs]
+        given = [*(latent.node for latent in latents), *setting.model.basic_RVs]
         predictor = distributed(setting.reading.frontier, given)
         sums = cumulative_sums(latents, predictor)
         readers = []
@@ -194,7 +193,7 @@ class SumPredictor(Form):
         for k, latent in enumerate(latents):
             shape = constrained.get(k, setting.shapes[k])
             family = _family(latent, shape, sums.get(k), is_constrained=k in constrained)
-            if family is None or not nodes.isdisjoint(ancestors(family.reads)):
+            if family is None:
                 return None
             readers.append(family)
         whole = {k for k, latent in enumerate(latents) if isinstance(latent.field, Series)}
