@@ -1,4 +1,4 @@
-"""The numeric wing alone: factors, states, kernels and tuning rules, mostly without chance."""
+"""The numeric layers alone: factors, states, kernels and tuning rules, mostly without chance."""
 
 import contextvars
 import math

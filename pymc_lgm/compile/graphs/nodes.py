@@ -1,4 +1,4 @@
-"""What computes a variable of PyTensor's graphs, also if nothing does."""
+"""The operation that computes a variable of a graph, if there is one."""
 
 from __future__ import annotations
 
