@@ -59,12 +59,6 @@ from pymc_lgm.moves.theta.emulated import EmulatorFit, surrogate_transition
 from pymc_lgm.moves.theta.prior_jump import jump_of_target
 from pymc_lgm.state import LikelihoodAt
 
-
-@pytest.fixture
-def rng():
-    return np.random.default_rng(3)
-
-
 ROOT = np.array([[0.5, 0.0], [0.3, 0.8]])
 CENTER = np.array([1.0, -2.0])
 

@@ -39,11 +39,6 @@ def state():
 
 
 @pytest.fixture
-def rng():
-    return np.random.default_rng(8)
-
-
-@pytest.fixture
 def K(rng):
     A = rng.standard_normal((7, 7))
     return A @ A.T + np.eye(7)

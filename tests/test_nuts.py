@@ -52,12 +52,6 @@ from pymc_lgm.targets.approximate_evidence import (
 from pymc_lgm.targets.approximate_marginal import ApproximateMarginalTarget
 from pymc_lgm.targets.target import Slope
 
-
-@pytest.fixture
-def rng():
-    return np.random.default_rng(3)
-
-
 # The kernel
 
 

@@ -38,11 +38,6 @@ EASY = Solver(probes=2, early=1.0, beta=0.1)
 """A tail that is not heavy: with β = 1 averages of thousands miss what comes once in e¹⁰."""
 
 
-@pytest.fixture
-def rng():
-    return np.random.default_rng(3)
-
-
 def regression():
     # Not Matern32: with one input, PyMC's derivative of it has 1e-5 of rounding.
     with pm.Model() as model:
