@@ -89,13 +89,13 @@ class LaplaceBySolves:
     iterations: int
     converged: bool
 
-    def reduction(self, cross: Array, rtol: float = 1e-6) -> Array:
+    def reduction(self, cross: Array) -> Array:
         """k_*ᵀ W^½ B⁻¹ W^½ k_* of columns K_X* (n, N): prior less posterior variance of f_*."""
         reduced = np.empty(cross.shape[1])
         for i in range(0, cross.shape[1], AT_ONCE):
             part = slice(i, i + AT_ONCE)
             right = self.system.scaled(cross[:, part])
-            solution = conjugate_gradients(self.system.times, right, self.preconditioner, rtol=rtol)
+            solution = conjugate_gradients(self.system.times, right, self.preconditioner)
             reduced[part] = np.einsum("ij,ij->j", right, solution.x)
         return reduced
 
