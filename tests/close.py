@@ -10,9 +10,9 @@ def close(actual, expected, rtol=1e-9):
     np.testing.assert_allclose(actual, expected, rtol, max(rtol * size, 1e-300))
 
 
-def differences(function, x, step=1e-3):
+def differences(function, x):
     """Derivatives at a vector x, along a new last axis, by a rule of fourth order."""
-    found = []
+    found, step = [], 1e-3
     for e in step * np.eye(x.size):
         near = np.asarray(function(x + e)) - function(x - e)
         far = np.asarray(function(x + 2.0 * e)) - function(x - 2.0 * e)

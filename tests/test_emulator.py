@@ -461,7 +461,7 @@ def test_a_rehearsal_compiles_what_draws_call(monkeypatch, rng):
 # Learning
 
 
-def learner(p=2):
+def learner():
     return EmulatorFit(None, (), History((), 20))
 
 

@@ -330,17 +330,14 @@ def read(name: str) -> tuple[pm.Model, LatentGaussianModel]:
     return model, LatentGaussianModel.from_pymc(model, latent, theta, compile_kwargs=QUICK)
 
 
-def some_points(model: pm.Model, ours: LatentGaussianModel, count: int = 3) -> list[Any]:
-    """(theta, f, point) with f a draw from the prior, at the present value of what others own."""
+def some_point(model: pm.Model, ours: LatentGaussianModel) -> tuple[Any, Any, Any]:
+    """(theta, f, point), with f from the prior and variables of other steps at their start."""
     rng = np.random.default_rng(len(model.basic_RVs))
     start = model.initial_point()
-    points = []
-    for _ in range(count):
-        theta = ours.theta_of(start) + 0.3 * rng.standard_normal(ours.p)
-        L = np.linalg.cholesky(ours.cov(theta))
-        f = ours.mean(theta) + 0.7 * L @ rng.standard_normal(ours.n)
-        points.append((theta, f, start | ours.point_of(theta) | {ours.latent: f}))
-    return points
+    theta = ours.theta_of(start) + 0.3 * rng.standard_normal(ours.p)
+    L = np.linalg.cholesky(ours.cov(theta))
+    f = ours.mean(theta) + 0.7 * L @ rng.standard_normal(ours.n)
+    return theta, f, start | ours.point_of(theta) | {ours.latent: f}
 
 
 few = pytest.mark.fast(
@@ -423,7 +420,7 @@ assert CASES.keys() >= DERIVATIVES
 def test_derivatives_match_finite_differences(name: str) -> None:
     model, ours = read(name)
     rng = np.random.default_rng(2)
-    theta, f, _ = some_points(model, ours, 1)[0]
+    theta, f, _ = some_point(model, ours)
     M, v = rng.standard_normal((ours.n, ours.n)), rng.standard_normal(ours.n)
 
     value, gradient, W, third = ours.likelihood_terms(f, theta)
@@ -549,7 +546,7 @@ def test_pickles_keep_their_values_and_their_shared_variables(pickler: Any, comp
         rate = (1 + pm.Poisson("k", 1.0)) * pm.math.exp(simple_latent())
         pm.Poisson("y", rate, observed=COUNTS)
     ours = LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
-    theta, f, point = some_points(model, ours, 1)[0]
+    theta, f, point = some_point(model, ours)
     if compiled:
         ours.likelihood_terms(f, theta)
     copy = pickle.loads(pickler.dumps(ours))
@@ -570,7 +567,7 @@ def test_pickles_keep_their_values_and_their_shared_variables(pickler: Any, comp
 def test_the_default_linker_gives_the_same_values() -> None:
     model, quick = read("student_t")
     ours = LatentGaussianModel.from_pymc(model)
-    theta, f, _ = some_points(model, quick, 1)[0]
+    theta, f, _ = some_point(model, quick)
     for a, b in zip(ours.likelihood_terms(f, theta), quick.likelihood_terms(f, theta), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-10)
     # Of the diagonal alone a length-scale has no derivative, but for rounding.
