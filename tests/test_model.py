@@ -31,7 +31,8 @@ from scipy import stats
 import pymc_lgm as lgm
 
 from pymc_lgm.compile.graphs.functions import STABLE, called_once
-from pymc_lgm.model import LatentGaussianModel, find_latent
+from pymc_lgm.model import LatentGaussianModel
+from pymc_lgm.model.reading import find_latent
 
 # PyTensor's own, on machines where its C compiler finds no BLAS.
 pytestmark = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS:UserWarning")
