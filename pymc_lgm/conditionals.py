@@ -12,6 +12,7 @@ import xarray as xr
 
 from scipy.spatial import cKDTree
 
+from pymc_lgm.compile.graphs.nodes import op_of
 from pymc_lgm.drawn import Evaluator
 from pymc_lgm.gmrf import MaternRV
 from pymc_lgm.linalg import Array, factorize
@@ -157,7 +158,7 @@ def latent_of(gp: Any, model: pm.Model) -> Any:
                 "pass the variable of the original model, and model= that model."
             )
         return gp
-    if isinstance(getattr(getattr(gp, "owner", None), "op", None), MaternRV):
+    if isinstance(op_of(gp), MaternRV):
         raise ValueError(
             f"{gp.name} is a field on a mesh, which is linear on each triangle. Write "
             f"mesh.at(Xnew, idata.posterior[{gp.name!r}]): its values at new points, of each draw."

@@ -306,10 +306,7 @@ def _left_out(
     _refuse_reader(model, source.name)
     _refuse_scaled(model[source.name], source.observed.shape)
     posterior = thinned(posterior, [str(rv.name) for rv in source.needed], thin, most=DRAWS)
-    draws = {
-        str(name): each.transpose("chain", "draw", ...).values for name, each in posterior.items()
-    }
-    points = Points(model, draws)
+    points = Points(model, posterior)
     where = list(np.ndindex(posterior.sizes["chain"], posterior.sizes["draw"]))
     if group is None:
         some = np.linspace(0, len(where) - 1, 3).astype(int)

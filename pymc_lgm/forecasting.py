@@ -35,6 +35,7 @@ import xarray as xr
 from numpy.typing import ArrayLike
 from scipy.sparse import diags_array
 
+from pymc_lgm.compile.graphs.nodes import op_of
 from pymc_lgm.drawn import Evaluator, of_present_data, posterior_of, refuse_new_data, thinned
 from pymc_lgm.gaussian.structure import Structure
 from pymc_lgm.gmrf.intrinsic import IntrinsicRV
@@ -177,7 +178,7 @@ def _labels_after(labels: np.ndarray, steps: int) -> np.ndarray | None:
 
 def _recursion(x: Any, model: pm.Model) -> Recursion:
     """The recursion of a latent series of the model."""
-    op = getattr(getattr(x, "owner", None), "op", None)
+    op = op_of(x)
     recursion = _of_field(x) if isinstance(op, IntrinsicRV) else recursion_of(x)
     if model.named_vars.get(x.name) is not x:
         raise ValueError(

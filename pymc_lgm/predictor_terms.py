@@ -144,10 +144,7 @@ def terms(
         )
     posterior = thinned(posterior, [str(rvs[v].name) for v in needed], thin)
     _refuse_other_shapes(posterior, model.eval_rv_shapes())
-    draws = {
-        str(name): each.transpose("chain", "draw", ...).values for name, each in posterior.items()
-    }
-    points = Points(model, draws)
+    points = Points(model, posterior)
     shape = posterior.sizes["chain"], posterior.sizes["draw"]
     found = np.empty((len(chosen) + 1, *shape, y.site.size))
     for i in np.ndindex(*shape):

@@ -13,6 +13,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.scalar.basic import Cast
 from pytensor.tensor.elemwise import Elemwise
 
+from pymc_lgm.compile.graphs.nodes import op_of
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.points import unconstrained
 
@@ -25,7 +26,7 @@ def replaceable_data(model: pm.Model) -> dict[str, SharedVariable]:
     for rv in model.observed_RVs:
         shared = [v for v in ancestors([model.rvs_to_values[rv]]) if isinstance(v, SharedVariable)]
         value = model.rvs_to_values[rv]
-        while value.owner is not None and isinstance(value.owner.op, Elemwise):
+        while isinstance(op_of(value), Elemwise):
             if not isinstance(value.owner.op.scalar_op, Cast):
                 break
             value = value.owner.inputs[0]

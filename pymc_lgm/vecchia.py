@@ -17,6 +17,7 @@ from pymc.gp.util import JITTER_DEFAULT
 from pytensor.graph.replace import vectorize_graph
 from pytensor.tensor.linalg import cholesky, solve_triangular
 
+from pymc_lgm.compile.graphs.nodes import op_of
 from pymc_lgm.compile.graphs.upstream import log_density_of
 from pymc_lgm.gaussian.neighbors import Neighbors, max_min_order, nearest_before
 from pymc_lgm.gmrf.field import FieldRV, as_lengths
@@ -210,7 +211,7 @@ class Vecchia(Continuous):
 
 def is_nearest(x: Any) -> bool:
     """Whether something is a variable of `Vecchia`."""
-    return isinstance(getattr(getattr(x, "owner", None), "op", None), VecchiaRV)
+    return isinstance(op_of(x), VecchiaRV)
 
 
 def conditionals(

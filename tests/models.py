@@ -1,7 +1,7 @@
 """Small models for the exactness tests: every likelihood, theta in mean, covariance and noise.
 
-A model of the list is built once a session, and read once for all steps that are made of it: what a
-test pays for is what it tests.
+A model of the list is built once per session, and read once for all steps on it, so that a test
+takes the time of what it tests alone.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,6 +21,7 @@ from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 import pymc_lgm as lgm
 
 from pymc_lgm.compile.graphs.functions import ONCE
+from pymc_lgm.testing import joint_test
 
 X = np.array([[0.0], [0.5], [1.4]])
 
@@ -144,7 +145,7 @@ COMPILED = {"mode": pytensor.config.mode}
 
 @cache
 def listed(name: str, n: int = 3) -> pm.Model:
-    """A model of the list. Who replaces its data must put them back."""
+    """A model of the list. A test that replaces its data must restore them."""
     return MODELS[name](n=n)
 
 
@@ -154,11 +155,11 @@ _read: dict[object, tuple[lgm.model.LatentGaussianModel, pm.Model]] = {}
 
 @contextmanager
 def reading_once(compiled: bool = False) -> Iterator[None]:
-    """Steps that are made here share what has been read of a model, and compiled.
+    """A context in which steps on the same model share its reading and its compiled functions.
 
-    What another step owns is shared, too: two steps that must both see it move are not for here.
-    ``compiled`` is for tests that evaluate a model thousands of times. What else PyTensor is asked
-    for, such as draws from the prior of a joint test, is interpreted.
+    They share the values of variables of other steps, too, so two steps that must both notice that
+    these have moved cannot be made here. ``compiled`` is for tests that evaluate a model thousands
+    of times. All other functions, such as draws from the prior in a joint test, are interpreted.
     """
 
     def once(model, latent=None, theta=None, *, initial_point=None, compile_kwargs=None):
@@ -176,13 +177,20 @@ def reading_once(compiled: bool = False) -> Iterator[None]:
 
 
 def build(sampler, model, *, compiled=False, **options):
-    """``sampler(model=model, **options)``, but the model is read and compiled once for all.
+    """``sampler(model=model, **options)`` for a model that all tests read and compile once.
 
     ``model`` is one of PyMC, or the name of one of the list.
     """
     model = listed(model) if isinstance(model, str) else model
     with reading_once(compiled):
         return sampler(model=model, **options)
+
+
+def joint_law(sampler, model, *, seed=5, compiled=True, options=None, **how):
+    """`joint_test` of ``sampler(model=model, **options)``; all tests read the model once."""
+    with reading_once(compiled):
+        step = sampler(model=model, **(options or {}))
+        return joint_test(step, model, rng=np.random.default_rng(seed), **how)
 
 
 def gap_to_nuts(model: pm.Model, functions: list[tuple[str, Callable[[Any], Any]]]) -> float:

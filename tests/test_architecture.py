@@ -1,4 +1,4 @@
-"""The rooms keep their walls, and the documents say what the code does."""
+"""Layers import the layers below them only, and the documents describe the code."""
 
 import ast
 import importlib
@@ -48,10 +48,10 @@ def layers() -> list[list[str]]:
 
 LAYERS = layers()
 NUMERIC = 7
-"""Layers that know arrays only."""
+"""The number of layers that compute with arrays only, from the bottom up."""
 
 OPTIONAL = {"pymc_lgm.on_device": {"cupy", "cupyx"}}
-"""Files of those that ask for more where a user does, and for what."""
+"""Their files that import another package if a user asks for it, and which."""
 
 
 def layer(module: str) -> int:
@@ -112,14 +112,14 @@ def test_no_import_goes_in_a_circle():
     assert not left
 
 
-def test_the_numeric_wing_knows_arrays_only():
+def test_numeric_layers_import_array_packages_only():
     # Numba writes code with llvmlite.
     known = {*sys.stdlib_module_names, "numpy", "scipy", "numba", "llvmlite", "pymc_lgm"}
-    wing = [path for path in MODULES if layer(dotted(path)) < NUMERIC]
-    assert len(wing) > 80
+    numeric = [path for path in MODULES if layer(dotted(path)) < NUMERIC]
+    assert len(numeric) > 80
     assert not [
         (dotted(path), name)
-        for path in wing
+        for path in numeric
         for name in imports(path)
         if name.split(".")[0] not in known | OPTIONAL.get(dotted(path), set())
     ]

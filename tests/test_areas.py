@@ -6,10 +6,10 @@ import numpy as np
 import pymc as pm
 import pytest
 
-from models import QUICK, reading_once
+from close import close
+from models import QUICK, joint_law
 from pymc.distributions.multivariate import CARRV
 from scipy.sparse import csr_matrix
-from test_priors import close
 from test_sets import from_pymc
 
 import pymc_lgm as lgm
@@ -17,7 +17,6 @@ import pymc_lgm as lgm
 from pymc_lgm.approximations.variational import variational
 from pymc_lgm.gaussian import SumPrior
 from pymc_lgm.state import AtTheta
-from pymc_lgm.testing import joint_test
 
 NEIGHBORS = [(0, 4), (4, 2), (1, 3), (3, 5), (0, 1), (4, 3), (2, 5)]
 """A map of two rows of three, its areas numbered by chance."""
@@ -111,10 +110,7 @@ TRIED = [
 def test_every_tuned_sampler_leaves_the_joint_law(built, sampler, monkeypatch):
     monkeypatch.setattr(CARRV, "rng_fn", classmethod(draw_by_cholesky))
     cls, options = SAMPLERS[sampler]
-    rng = np.random.default_rng(5)
-    with reading_once(compiled=True):
-        step = cls(model=built, **options)
-        test = joint_test(step, built, replicates=200, steps=3, tune=60, rng=rng)
+    test = joint_law(cls, built, options=options, replicates=200, steps=3, tune=60)
     assert test.pvalue > 1e-4
 
 

@@ -4,8 +4,9 @@ import numpy as np
 import pymc as pm
 import pytest
 
+from close import close
 from models import QUICK
-from test_priors import BLOCKS, INDEX, PARTS, THETA, close
+from test_priors import BLOCKS, INDEX, PARTS, THETA
 from toys import Counts
 
 import pymc_lgm as lgm

@@ -200,6 +200,20 @@ def test_columns_frozen_by_a_look_are_noticed(monkeypatch: Any, dies: Any) -> No
     dies("reading: columns frozen by a look", largest(slope_after_a_threshold()), above=TOLERANCE)
 
 
+def test_freedoms_lost_beyond_a_threshold_are_noticed(monkeypatch: Any) -> None:
+    """By the audit, if the rule for it had not refused the model."""
+    monkeypatch.setattr(predictor.Predictor, "_refuse_jumps", lambda *_: None)
+    with pm.Model() as model:
+        slope = pm.Normal("slope", 1.0, 1.0)
+        b = pm.Normal("b", 0.0, 1.0, shape=2)
+        eta = b[0] + pt.maximum(slope, 0.0) * b[1] * np.arange(3.0)
+        pm.Poisson("y", pm.math.exp(eta), observed=[1, 0, 2])
+    read = lgm.read(model, compile_kwargs=QUICK)
+    (lost,) = read.audit.differences(read.start | {"slope": np.array(-1.0)}, moments=True)
+    assert lost.what == "the number of degrees of freedom"
+    assert (lost.read, lost.pymc) == (2, 1)
+
+
 def test_what_rounds_to_an_impossible_datum_is_computed_again():
     """1 − p of a Bernoulli far out is 0 until PyTensor rewrites it: no difference, and no word."""
     x = np.array([-2.0, -1.0, 1.0, 2.0])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from test_priors import close
+from close import close
 from toys import Counts, Labels
 
 from pymc_lgm.approximations.site_coordinates import InClasses

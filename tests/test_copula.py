@@ -87,11 +87,6 @@ def sample(reader, theta, proposal, rng, scheme=SCHEME):
     )
 
 
-@pytest.fixture
-def rng():
-    return np.random.default_rng(1)
-
-
 @pytest.fixture(scope="module")
 def independent():
     reader = Binary()

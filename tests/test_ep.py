@@ -27,10 +27,17 @@ from pymc_lgm.linalg import factorize, tally
 from pymc_lgm.state import LikelihoodAt
 
 
-class Gaussian:
-    """y ~ N(f, noise): EP is exact."""
+class Likelihood:
+    """What likelihoods of independent observations share."""
 
     probit_signs = sets = effects = None
+
+    def value(self, f):
+        return self(f)[0]
+
+
+class Gaussian(Likelihood):
+    """y ~ N(f, noise): EP is exact."""
 
     def __init__(self, y, noise):
         self.y, self.noise = y, noise
@@ -38,9 +45,6 @@ class Gaussian:
     def __call__(self, f):
         r = (self.y - f) / self.noise
         return self.sites(f).sum(), r, np.full(f.size, 1.0) / self.noise, np.zeros(f.size)
-
-    def value(self, f):
-        return self(f)[0]
 
     def sites(self, f):
         return -0.5 * ((self.y - f) ** 2 / self.noise + np.log(2 * math.pi * self.noise))
@@ -52,17 +56,12 @@ class Flat(Gaussian):
     def __init__(self, y, noise):
         super().__init__(y, np.where(np.arange(y.size) % 2, noise, math.inf))
 
-    def value(self, f):
-        return self(f)[0]
-
     def sites(self, f):
         return np.where(np.isfinite(self.noise), super().sites(f), 0.0)
 
 
-class Probit:
+class Probit(Likelihood):
     """y = 1 with probability Φ(f), with or without the closed form."""
-
-    sets = effects = None
 
     def __init__(self, signs, closed=True):
         self.signs, self.probit_signs = signs, signs if closed else None
@@ -72,25 +71,17 @@ class Probit:
         hazard = math.sqrt(2 / math.pi) / erfcx(-u / math.sqrt(2))
         return self.sites(f).sum(), self.signs * hazard, hazard * (u + hazard), np.zeros(f.size)
 
-    def value(self, f):
-        return self(f)[0]
-
     def sites(self, f):
         return log_ndtr(self.signs * f)
 
 
-class Logistic:
-    probit_signs = sets = effects = None
-
+class Logistic(Likelihood):
     def __init__(self, signs):
         self.signs = signs
 
     def __call__(self, f):
         p = np.exp(log_expit(-self.signs * f))
         return self.sites(f).sum(), self.signs * p, p * (1 - p), p * (1 - p) * (2 * p - 1)
-
-    def value(self, f):
-        return self(f)[0]
 
     def sites(self, f):
         return log_expit(self.signs * f)

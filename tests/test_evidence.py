@@ -12,6 +12,7 @@ import pymc as pm
 import pytensor.tensor as pt
 import pytest
 
+from close import differences
 from models import MODELS, QUICK
 from pytensor.compile.ops import wrap_py
 from scipy import stats
@@ -73,17 +74,6 @@ def parts(model, theta):
         "likelihood": LikelihoodAt(model, theta),
         "likelihood_vjp": lambda f, v, u: model.likelihood_terms_vjp(f, theta, v, u),
     }
-
-
-def differences(function, theta, step=1e-3):
-    """Central differences of fourth order."""
-    rule = [(-2, 1), (-1, -8), (1, 8), (2, -1)]
-    return np.array(
-        [
-            sum(w * function(theta + k * step * e) for k, w in rule) / (12 * step)
-            for e in np.eye(theta.size)
-        ]
-    )
 
 
 @cache

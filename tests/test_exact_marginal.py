@@ -22,11 +22,6 @@ X = np.array([0.0, 0.3, 0.7, 1.1, 1.6, 2.4])[:, None]
 Y = np.array([0.2, 0.5, 0.1, -0.6, -0.9, 0.4])
 
 
-@pytest.fixture
-def rng():
-    return np.random.default_rng(5)
-
-
 def regression(y=Y, more=lambda: None):
     with pm.Model() as model:
         length, sigma = pm.InverseGamma("length", 3, 2), pm.HalfNormal("sigma", 0.5)

@@ -8,12 +8,12 @@ import pytensor.tensor as pt
 import pytest
 import test_areas
 
-from models import QUICK, reading_once
+from close import close
+from models import QUICK, joint_law
 from pymc.distributions.multivariate import CARRV, ICARRV
 from scipy import stats
 from scipy.special import expit, logsumexp
 from test_areas import W, Y
-from test_priors import close
 
 import pymc_lgm as lgm
 
@@ -24,7 +24,6 @@ from pymc_lgm.approximations.observation_effects import ObservationEffects
 from pymc_lgm.approximations.tilted import Marginals, effects_moments, quadrature_moments
 from pymc_lgm.model.forms.sum import SumPredictor
 from pymc_lgm.spatial import adjacency
-from pymc_lgm.testing import joint_test
 
 pytestmark = [
     pytest.mark.usefixtures("interpreted"),
@@ -331,10 +330,7 @@ def shared(name):
 
 
 def pvalue_of(name, cls, options, tune=0, replicates=300):
-    model, rng = shared(name), np.random.default_rng(5)
-    with reading_once(compiled=True):
-        step = cls(model=model, **options)
-        test = joint_test(step, model, replicates=replicates, tune=tune, rng=rng)
+    test = joint_law(cls, shared(name), options=options, replicates=replicates, tune=tune)
     return test.pvalue
 
 

@@ -299,20 +299,20 @@ def test_an_intrinsic_field_goes_on_as_the_longer_field_does(field, scale):
         np.testing.assert_allclose(found, s**2 * np.diag(covariance), rtol=1e-9)
 
 
-def forecast_of_field(seed, field="walk of order 2", scale=True, size=4000):
+def forecast_of_field(field="walk of order 2"):
     """The least p-value, after Bonferroni, that forecasts given normal data are those of a field.
 
     The posterior of all elements is computed densely, with the constraints of the first N.
     """
-    rng, sigma = np.random.default_rng(seed), 0.7
-    R, C = longer_structure(field, N + STEPS, scale)
+    rng, sigma = np.random.default_rng(22), 0.7
+    R, C = longer_structure(field, N + STEPS, True)
     E = np.linalg.svd(C, full_matrices=True)[0][:, C.shape[1] :]
     prior = E @ np.linalg.solve(E.T @ R @ E / sigma**2, E.T)
     gain = prior[:, :N] @ np.linalg.inv(prior[:N, :N] + 0.25 * np.eye(N))
     mean, cov = gain @ rng.standard_normal(N), prior - gain @ prior[:N]
-    drawn = rng.multivariate_normal(mean[:N], cov[:N, :N], size=size, method="eigh")
+    drawn = rng.multivariate_normal(mean[:N], cov[:N, :N], size=4000, method="eigh")
     with pm.Model() as model:
-        x = as_variable(field, sigma=sigma, scale=scale)
+        x = as_variable(field, sigma=sigma, scale=True)
     idata = az.from_dict({"posterior": {"x": drawn[None]}})
     result = predict(idata, x, steps=STEPS, model=model, random_seed=rng)["predictions"]
     white = np.linalg.solve(np.linalg.cholesky(cov[N:, N:]), (result["x"].values[0] - mean[N:]).T)
@@ -323,7 +323,7 @@ def forecast_of_field(seed, field="walk of order 2", scale=True, size=4000):
 
 @pytest.mark.parametrize("field", FIELDS)
 def test_forecasts_of_an_intrinsic_field_are_the_end_of_a_longer_posterior(field):
-    assert forecast_of_field(22, field) > LEVEL
+    assert forecast_of_field(field) > LEVEL
 
 
 WRONG_FIELDS = {
@@ -338,7 +338,7 @@ WRONG_FIELDS = {
 def test_a_wrong_field_ahead_is_noticed(mutant, monkeypatch, dies):
     law = forecasting._of_field
     monkeypatch.setattr(forecasting, "_of_field", lambda x: WRONG_FIELDS[mutant](x, law(x)))
-    dies(f"forecast: field, {mutant}", forecast_of_field(22), below=1e-6)
+    dies(f"forecast: field, {mutant}", forecast_of_field(), below=1e-6)
 
 
 def test_increments_are_read_from_a_structure():

@@ -8,13 +8,13 @@ import pymc as pm
 import pytensor
 import pytest
 
-from models import COMPILED, QUICK, gap_to_nuts, reading_once
+from close import close
+from models import COMPILED, QUICK, gap_to_nuts, joint_law
 from pymc.model.fgraph import clone_model
 from scipy.integrate import quad
 from scipy.linalg import null_space
 from scipy.sparse import csr_array, eye_array
 from scipy.stats import chi2, multivariate_normal
-from test_priors import close
 from test_sum_gradients import check_gradient
 from test_sums import evidences
 
@@ -27,7 +27,6 @@ from pymc_lgm.gaussian.structure import IntrinsicFamily, Structure
 from pymc_lgm.model.fingerprint import fingerprint
 from pymc_lgm.model.forms.linear import LinearPredictor
 from pymc_lgm.model.forms.sum import SumPredictor
-from pymc_lgm.testing import joint_test
 
 pytestmark = pytest.mark.usefixtures("interpreted")
 
@@ -464,11 +463,7 @@ def test_the_evidence_is_that_of_brute_force(name, form):
     ],
 )
 def test_its_posterior_is_left_invariant(name):
-    model = built(name)
-    rng = np.random.default_rng(7)
-    with reading_once(compiled=True):
-        made = lgm.PseudoMarginal(model=model)
-        assert joint_test(made, model, replicates=300, steps=3, rng=rng).pvalue > 1e-5
+    assert joint_law(lgm.PseudoMarginal, built(name), seed=7, replicates=300, steps=3).pvalue > 1e-5
 
 
 @pytest.mark.whole

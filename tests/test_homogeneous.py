@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from close import close
 from test_latent_moves import Counts, Noisy, Volatile, rng_of, state_of
 from test_predictor import process
-from test_priors import close
 from test_sets import at, from_pymc, mean_with_noise_and_counts
 
 import pymc_lgm as lgm

@@ -15,11 +15,11 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
+from close import close
 from models import COMPILED, QUICK, build, gap_to_nuts
 from pytensor.graph.traversal import ancestors
 from samplers import CASES, label
 from scipy.stats import multivariate_normal, norm
-from test_priors import close
 from toys import TOYS, Chain, Counts, invariance_after, invariance_of
 
 import pymc_lgm as lgm

@@ -9,9 +9,9 @@ import numpy as np
 import pymc as pm
 import pytest
 
+from close import close
 from scipy.sparse import csc_array, csr_array, issparse
 from test_areas import NEIGHBORS, Y
-from test_priors import close
 
 import pymc_lgm as lgm
 

@@ -7,14 +7,13 @@ import pymc as pm
 import pytensor.tensor as pt
 import pytest
 
-from models import QUICK, reading_once
+from models import joint_law
 
 import pymc_lgm as lgm
 
 from pymc_lgm.model import latents
 from pymc_lgm.model.forms.linear import LinearPredictor
 from pymc_lgm.model.forms.vector import OneVector
-from pymc_lgm.testing import joint_test
 
 pytestmark = pytest.mark.usefixtures("interpreted")
 
@@ -93,9 +92,5 @@ def test_axes_in_the_wrong_order_are_noticed(monkeypatch, dies):
 
 @pytest.mark.slow
 def test_its_posterior_is_left_invariant():
-    model = built("latent_kron")
-    with model:
-        step = lgm.ASIS(compile_kwargs=QUICK)
-    rng = np.random.default_rng(5)
-    with reading_once():
-        assert joint_test(step, model, replicates=300, steps=3, rng=rng).pvalue > 1e-5
+    test = joint_law(lgm.ASIS, built("latent_kron"), compiled=False, replicates=300, steps=3)
+    assert test.pvalue > 1e-5

@@ -4,7 +4,7 @@ import numpy as np
 import pymc as pm
 import pytest
 
-from models import build, reading_once
+from models import build, joint_law
 from test_joint import NOTICED, ellipse_without_mean, ellipse_without_slice
 from toys import until_noticed
 
@@ -12,7 +12,6 @@ import pymc_lgm as lgm
 
 from pymc_lgm import papers, steps
 from pymc_lgm.moves.latent import elliptical_slice as slice_module
-from pymc_lgm.testing import joint_test
 
 LEVEL = 1e-4
 MANY = 14
@@ -52,10 +51,8 @@ MODELS = {n: layers(n) for n in (2, MANY)}
 
 
 def pvalue(sampler, n, replicates, steps, **options):
-    model, rng = MODELS[n], np.random.default_rng(n)
-    with reading_once(compiled=True):
-        step = sampler(model=model, **options)
-        return joint_test(step, model, replicates=replicates, steps=steps, rng=rng).pvalue
+    how = {"seed": n, "replicates": replicates, "steps": steps}
+    return joint_law(sampler, MODELS[n], options=options, **how).pvalue
 
 
 TAKEN = [

@@ -410,7 +410,7 @@ def in_closed_form(model, idata, form):
     """Mean and standard deviation of y_k given y_-k and theta, (draws, n), and its density."""
     read = lgm.read(model, integrates=False)
     assert form in type(read.form).__name__
-    points = Points(model, {k: v.values for k, v in idata["posterior"].items()})
+    points = Points(model, idata["posterior"])
     y = read.observed["y"].data
     found = []
     for i in range(idata["posterior"].sizes["draw"]):

@@ -5,8 +5,9 @@ import math
 import numpy as np
 import pytest
 
+from close import close, differences
 from scipy.stats import multivariate_normal
-from test_priors import THETA, TwoFreedoms, close, differences
+from test_priors import THETA, TwoFreedoms
 
 from pymc_lgm.linalg import tally
 

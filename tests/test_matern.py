@@ -12,13 +12,13 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
-from models import COMPILED, QUICK, gap_to_nuts, reading_once
+from close import close, differences
+from models import COMPILED, QUICK, gap_to_nuts, joint_law
 from pytensor import sparse
 from scipy.integrate import dblquad
 from scipy.sparse import csc_matrix, csr_matrix
 from scipy.special import k1
 from scipy.stats import chi2, multivariate_normal
-from test_priors import close
 
 import pymc_lgm as lgm
 
@@ -28,7 +28,6 @@ from pymc_lgm.gaussian.spde import FiniteElements, MaternFactor, OfMesh
 from pymc_lgm.model.fingerprint import fingerprint
 from pymc_lgm.model.forms.sum import SumPredictor
 from pymc_lgm.state import AtTheta
-from pymc_lgm.testing import joint_test
 
 pytestmark = pytest.mark.usefixtures("interpreted")
 
@@ -179,18 +178,13 @@ def test_the_derivatives_of_the_family():
     family, rng = OfMesh(SMALL.elements), np.random.default_rng(2)
     e = rng.standard_normal(family.rows.size)
 
-    def weighed(kappa, tau):
-        at = family.at(np.array(kappa), np.array(tau))
+    def weighed(values):
+        at = family.at(*values)
         return e @ at.elements + 0.7 * at.factor.log_determinant
 
-    kappa, tau, h = 2.0, 0.4, 1e-6
-    at = family.at(np.array(kappa), np.array(tau))
-    found = family.vjp(at, e, np.zeros(family.n), 0.7)
-    right = [
-        (weighed(kappa + h, tau) - weighed(kappa - h, tau)) / (2 * h),
-        (weighed(kappa, tau + h) - weighed(kappa, tau - h)) / (2 * h),
-    ]
-    np.testing.assert_allclose(found, right, rtol=1e-6)
+    at = np.array([2.0, 0.4])
+    found = family.vjp(family.at(*at), e, np.zeros(family.n), 0.7)
+    np.testing.assert_allclose(found, differences(weighed, at), rtol=1e-6)
 
 
 def density(mode):
@@ -402,10 +396,7 @@ def test_the_evidence_is_that_of_dense_algebra():
 def test_its_posterior_is_left_invariant():
     mesh = gmrf.Mesh.around(POINTS[:6], max_edge=1.0, extension=0.2)
     model = binary("at", mesh, POINTS[:6])
-    rng = np.random.default_rng(7)
-    with reading_once(compiled=True):
-        made = lgm.PseudoMarginal(model=model)
-        assert joint_test(made, model, replicates=300, steps=3, rng=rng).pvalue > 1e-5
+    assert joint_law(lgm.PseudoMarginal, model, seed=7, replicates=300, steps=3).pvalue > 1e-5
 
 
 @pytest.mark.whole

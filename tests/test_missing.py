@@ -5,10 +5,10 @@ import pymc as pm
 import pytensor.tensor as pt
 import pytest
 
+from close import close
 from models import QUICK
 from scipy import stats
 from test_areas import W
-from test_priors import close
 
 import pymc_lgm as lgm
 

@@ -12,9 +12,9 @@ from scipy.stats import norm
 
 import pymc_lgm as lgm
 
+from pymc_lgm.compile.graphs.nodes import function_of
 from pymc_lgm.likelihoods.normal import LogNdtr
 from pymc_lgm.model.normal_tails import log_ndtr_between, with_log_ndtr
-from pymc_lgm.model.operations import function_of
 
 pytestmark = pytest.mark.usefixtures("interpreted")
 

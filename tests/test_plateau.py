@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from scipy.special import log_ndtr
-from test_ep import Gaussian
+from test_ep import Gaussian, Likelihood
 
 from pymc_lgm.approximations.ep import ep
 from pymc_lgm.approximations.gaussian import plausible
@@ -37,10 +37,9 @@ ULPS = {
 }
 
 
-class Counts:
+class Counts(Likelihood):
     """Poisson counts of rate exp(f), computed as exp(500) where it is larger, and no better."""
 
-    probit_signs = sets = effects = None
     y = np.arange(N) % 4
 
     def __init__(self, ulps):
@@ -50,21 +49,13 @@ class Counts:
         rate = np.exp(np.minimum(f, CLIFF))
         return float((self.y * f - rate).sum()), self.y - rate, rate, -rate
 
-    def value(self, f):
-        return self(f)[0]
-
     def sites(self, rows):
         rate = np.exp(np.minimum(rows, CLIFF))
         return self.y * rows - np.where(rows > CLIFF, np.exp(CLIFF) * self.ulps[: len(rows)], rate)
 
 
-class TwoBumps:
+class TwoBumps(Likelihood):
     """Half of a normal around 1, and e^-100 of another around 30: each has moments of its own."""
-
-    probit_signs = sets = effects = None
-
-    def value(self, f):
-        return self(f)[0]
 
     def sites(self, rows):
         return np.logaddexp(-0.5 * (rows - 1.0) ** 2, -100.0 - 2.0 * (rows - 30.0) ** 2)

@@ -6,6 +6,7 @@ import numpy as np
 import pymc as pm
 import pytest
 
+from close import differences
 from models import build, reading_once
 from scipy.special import logsumexp, softmax
 from test_joint import LEVEL
@@ -85,11 +86,6 @@ def somewhere(name, seed=1):
     return here, here.draw(rng), lambda nu: place(at, nu)
 
 
-def slopes(function, x, h=1e-5):
-    """Central differences."""
-    return np.array([(function(x + e) - function(x - e)) / (2 * h) for e in h * np.eye(x.size)]).T
-
-
 # Hamilton's equations
 
 
@@ -113,8 +109,8 @@ def test_the_energy_is_that_of_the_dense_formula(name):
 @every_place
 def test_the_equations_are_the_derivatives_of_the_energy(name):
     here, momentum, look = somewhere(name)
-    of_nu = slopes(lambda nu: look(nu).energy(momentum), here.nu)
-    of_momentum = slopes(here.energy, momentum)
+    of_nu = differences(lambda nu: look(nu).energy(momentum), here.nu)
+    of_momentum = differences(here.energy, momentum)
     np.testing.assert_allclose(here.slope(momentum), of_nu, atol=1e-6)
     np.testing.assert_allclose(here.velocity(momentum), of_momentum, atol=1e-6)
 
@@ -162,7 +158,7 @@ def log_volume(step, here, momentum, look, step_size=0.5):
         there, end = step(look(x[:r]), x[r:], step_size, look)
         return np.concatenate([there.nu, end])
 
-    jacobian = slopes(mapped, np.concatenate([here.nu, momentum]), 1e-4)
+    jacobian = differences(mapped, np.concatenate([here.nu, momentum]))
     return np.linalg.slogdet(jacobian)[1]
 
 
@@ -274,7 +270,7 @@ def test_fewer_degrees_of_freedom_than_elements():
     here = place(at, rng_of(1).standard_normal(at.prior.rank))
     momentum = here.draw(rng_of(2))
     assert here.nu.size < here.f.size
-    of_nu = slopes(lambda nu: place(at, nu).energy(momentum), here.nu)
+    of_nu = differences(lambda nu: place(at, nu).energy(momentum), here.nu)
     np.testing.assert_allclose(here.slope(momentum), of_nu, atol=1e-6)
 
 
@@ -434,7 +430,7 @@ def test_a_wrong_slope_is_noticed(name, wrong, monkeypatch, dies):
     at = PLACES[name]()
     here = place(at, rng_of(1).standard_normal(at.prior.rank))
     momentum = here.draw(rng_of(2))
-    of_nu = slopes(lambda nu: place(at, nu).energy(momentum), here.nu)
+    of_nu = differences(lambda nu: place(at, nu).energy(momentum), here.nu)
     error = np.abs(here.slope(momentum) - of_nu).max()
     dies(f"position, {name}: {wrong}", error, above=1e-3)
 

@@ -12,10 +12,10 @@ import pymc as pm
 import pytensor.tensor as pt
 import pytest
 
-from models import QUICK, reading_once
+from close import close
+from models import QUICK, joint_law, reading_once
 from pytensor import sparse
 from scipy.sparse import csr_matrix
-from test_priors import close
 
 import pymc_lgm as lgm
 
@@ -360,16 +360,13 @@ def test_every_sampler_is_tried_on_every_kind():
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "sampler", "tune"), CASES)
 def test_every_sampler_leaves_the_joint_law(name, sampler, tune):
-    model = shared(name)
     cls, options = SAMPLERS[sampler]
     tune = tune if cls in (lgm.PseudoMarginal, lgm.papers.KnorrHeldRue) else 0
-    rng = np.random.default_rng(5)
     # A mode search for each theta: compiled, these take half of the time, but for one model.
     searches = cls in (lgm.PseudoMarginal, lgm.papers.KnorrHeldRue, lgm.SurrogateSlice)
     compiled = (searches or name in COUPLED) and name != "classes"
-    with reading_once(compiled=compiled):
-        step = cls(model=model, **options)
-        test = joint_test(step, model, replicates=300, steps=1, tune=tune, rng=rng)
+    how = {"compiled": compiled, "replicates": 300, "steps": 1, "tune": tune}
+    test = joint_law(cls, shared(name), options=options, **how)
     assert test.pvalue > 1e-4
 
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from close import close, differences
 from scipy.stats import multivariate_normal
 from toys import Counts, Errors, Labels, Series
 
@@ -123,11 +124,6 @@ def root_of(precision, n):
     return rooted(precision).root_times(np.eye(n))
 
 
-def close(actual, expected, rtol=1e-9):
-    expected = np.asarray(expected)
-    np.testing.assert_allclose(actual, expected, rtol, rtol * np.abs(expected).max())
-
-
 @pytest.fixture(params=PRIORS)
 def listed(request):
     return PRIORS[request.param]()
@@ -233,12 +229,6 @@ def test_roots_and_draws_have_the_posteriors_covariance(posterior, Sigma, rng):
     D = posterior.deviations(np.eye(np.prod(shape)).reshape(*shape, -1))
     close(D @ D.T, Sigma)
     close(posterior.deviations(posterior.coordinates(rng, d)[:, :, None])[:, 0], d, 1e-8)
-
-
-def differences(function, theta):
-    """Central differences in each component of theta, along the last axis."""
-    steps = 1e-5 * np.eye(theta.size)
-    return np.stack([(function(theta + h) - function(theta - h)) / 2e-5 for h in steps], axis=-1)
 
 
 def test_derivatives_of_a_prior(listed, prior, rng):

@@ -68,11 +68,6 @@ def gaussian_likelihood(y, noise):
 
 
 @pytest.fixture
-def rng():
-    return np.random.default_rng(3)
-
-
-@pytest.fixture
 def gaussian(rng):
     A = rng.standard_normal((5, 5))
     K = A @ A.T + np.eye(5)

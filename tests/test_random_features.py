@@ -7,12 +7,11 @@ import pymc as pm
 import pytensor
 import pytest
 
-from models import COMPILED, QUICK, reading_once
+from models import COMPILED, QUICK, joint_law
 
 import pymc_lgm as lgm
 
 from pymc_lgm.papers import random_features
-from pymc_lgm.testing import joint_test
 
 pytestmark = pytest.mark.usefixtures("interpreted")
 
@@ -133,10 +132,8 @@ shared_classes = cache(classes)
 )
 def test_every_sampler_leaves_the_joint_law_of_classes(step, steps, tune):
     model, _ = shared_classes()
-    rng = np.random.default_rng(6)
-    with reading_once(compiled=step is lgm.PseudoMarginal):
-        ours = step(model=model)
-        test = joint_test(ours, model, replicates=300, steps=steps, tune=tune, rng=rng)
+    how = {"compiled": step is lgm.PseudoMarginal, "steps": steps, "tune": tune}
+    test = joint_law(step, model, seed=6, replicates=300, **how)
     assert test.pvalue > 1e-4, test
 
 
@@ -178,11 +175,9 @@ def test_columns_are_read_as_a_list_of_processes_is():
     ],
 )
 def test_every_sampler_leaves_the_joint_law(step, steps, tune):
-    (model, _), rng = shared(n=6), np.random.default_rng(5)
-    replicates = 300 if tune else 150
-    with reading_once(compiled=tune > 0):
-        ours = step(model=model)
-        test = joint_test(ours, model, replicates=replicates, steps=steps, tune=tune, rng=rng)
+    model, _ = shared(n=6)
+    how = {"compiled": tune > 0, "steps": steps, "tune": tune}
+    test = joint_law(step, model, replicates=300 if tune else 150, **how)
     assert test.pvalue > 1e-4, test
 
 
@@ -203,10 +198,8 @@ def mean_and_noise(n=8):
 @pytest.mark.slow
 def test_a_mean_and_a_noise_are_no_classes():
     """The default samples them: labels of a robust maximum cut f off, and these do not."""
-    model, rng = mean_and_noise(), np.random.default_rng(7)
-    with reading_once(compiled=True):
-        step = lgm.PseudoMarginal(model=model)
-        test = joint_test(step, model, replicates=200, steps=2, tune=40, rng=rng)
+    how = {"replicates": 200, "steps": 2, "tune": 40}
+    test = joint_law(lgm.PseudoMarginal, mean_and_noise(), seed=7, **how)
     assert test.pvalue > 1e-4, test
 
 

@@ -41,7 +41,6 @@ import pymc_lgm as lgm
 
 from pymc_lgm.compile.graphs.functions import called_once
 from pymc_lgm.model import graphs, latents, operations, predictor, reading
-from pymc_lgm.model.forms import sum as sums
 from pymc_lgm.model.operations import is_affine_elementwise
 from pymc_lgm.model.reads import Evaluation, Reads, reads_of
 
@@ -678,7 +677,7 @@ MUTANTS = {
         predictor, "distinct_elements", by_looks, ("effects", "hinge", "Poisson"), 0
     ),
     "columns frozen by a look": Mutant(
-        sums,
+        predictor,
         "columns_move",
         lambda output, x, parts, _: [False] * len(parts),
         ("multiplied by what moves", "effects", "hinge", "Poisson"),

@@ -11,8 +11,8 @@ import pytensor.tensor as pt
 import pytest
 import scipy.stats
 
-from models import QUICK, reading_once
-from test_priors import close
+from close import close
+from models import QUICK, joint_law
 from test_sets import from_pymc
 
 import pymc_lgm as lgm
@@ -21,7 +21,6 @@ from pymc_lgm.approximations.variational import variational
 from pymc_lgm.gaussian import BandedPrior, SumPrior, bands
 from pymc_lgm.model.series import is_series
 from pymc_lgm.state import AtTheta
-from pymc_lgm.testing import joint_test
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -219,11 +218,8 @@ assert {*TRIED} >= IN_SLOW
     [pytest.param(*case, marks=[pytest.mark.whole] * (case not in IN_SLOW)) for case in TRIED],
 )
 def test_every_tuned_sampler_leaves_the_joint_law(name, sampler, steps):
-    built, (cls, options) = shared(name), SAMPLERS[sampler]
-    rng = np.random.default_rng(5)
-    with reading_once(compiled=True):
-        step = cls(model=built, **options)
-        test = joint_test(step, built, replicates=300, steps=steps, tune=60, rng=rng)
+    cls, options = SAMPLERS[sampler]
+    test = joint_law(cls, shared(name), options=options, replicates=300, steps=steps, tune=60)
     assert test.pvalue > 1e-4
 
 

@@ -8,10 +8,10 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
-from models import QUICK, reading_once
+from close import close, differences
+from models import QUICK, joint_law
 from pytensor.compile.mode import Mode, get_mode
 from test_predictor import COUPLED, T, X, build, process, read, shared
-from test_priors import close, differences
 
 import pymc_lgm as lgm
 
@@ -28,7 +28,6 @@ from pymc_lgm.approximations.variational import (
 from pymc_lgm.gaussian import Posterior
 from pymc_lgm.gaussian.sites import SiteBlocks, are_nonnegative, congruent, eigenvalues, roots
 from pymc_lgm.state import AtTheta
-from pymc_lgm.testing import joint_test
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -430,10 +429,9 @@ def test_expectation_propagation_is_refused():
 @pytest.mark.slow
 def test_it_is_exact():
     """By Laplace's method."""
-    model, rng = shared("classes"), np.random.default_rng(5)
-    with reading_once():
-        step = lgm.PseudoMarginal(model=model, approximation="laplace", n_importance=4)
-        assert joint_test(step, model, replicates=300, rng=rng).pvalue > 1e-4
+    options = {"approximation": "laplace", "n_importance": 4}
+    how = {"compiled": False, "options": options, "replicates": 300}
+    assert joint_law(lgm.PseudoMarginal, shared("classes"), **how).pvalue > 1e-4
 
 
 def flipped(W):

@@ -38,11 +38,6 @@ def k(a, b):
 K = k(X, X)
 
 
-@pytest.fixture
-def rng():
-    return np.random.default_rng(3)
-
-
 @pytest.fixture(params=["regression", "laplace"])
 def system(request):
     """K + λ I, and B = I + W^½ K W^½."""

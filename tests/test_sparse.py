@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from close import close
 from scipy.sparse import csc_array
-from test_priors import close
 
 from pymc_lgm.gaussian import sparse, sparse_loops, supernodes
 from pymc_lgm.gaussian.factors import UpdatedFactor

@@ -10,12 +10,12 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
+from close import close
 from models import QUICK, build, reading_once
 from samplers import CASES, label
 from scipy.special import log_softmax, logsumexp, ndtr, softmax
 from scipy.stats import chisquare, multivariate_normal, norm
 from test_inducing import X, Z, is_refused, matern, started
-from test_priors import close
 from toys import Toy, invariance_after
 
 import pymc_lgm as lgm

@@ -7,18 +7,17 @@ import pytensor.sparse as ps
 import pytensor.tensor as pt
 import pytest
 
-from models import QUICK, reading_once
+from close import close
+from models import QUICK, joint_law
 from scipy import stats
 from scipy.sparse import csc_matrix
 from scipy.special import logit
-from test_priors import close
 from test_sets import from_pymc
 
 import pymc_lgm as lgm
 
 from pymc_lgm.gaussian import DensePrior, SumPrior
 from pymc_lgm.model.sparse_precision import as_sparse_precision
-from pymc_lgm.testing import joint_test
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -164,10 +163,8 @@ def test_the_law_is_that_of_areas():
 
 @pytest.mark.slow
 def test_the_default_leaves_the_joint_law(model):
-    rng = np.random.default_rng(5)
-    with reading_once(compiled=True):
-        step = lgm.PseudoMarginal(model=model, n_importance=2)
-        test = joint_test(step, model, replicates=200, steps=3, tune=60, rng=rng)
+    how = {"options": {"n_importance": 2}, "replicates": 200, "steps": 3, "tune": 60}
+    test = joint_law(lgm.PseudoMarginal, model, **how)
     assert test.pvalue > 1e-4
 
 

@@ -5,6 +5,7 @@ import pymc as pm
 import pytensor.tensor as pt
 import pytest
 
+from close import differences
 from test_sums import TAU, W_OF_MAP
 
 import pymc_lgm as lgm
@@ -120,8 +121,6 @@ def check_gradient(model, sets):
         Ka, log_B = prior.covariance_times(a), prior.condition(W).log_determinant
         return 0.5 * a @ Ka + v @ Ka - 0.5 * log_B + (a + v) @ prior.mean
 
-    h = 1e-5
-    steps = h * np.eye(model.p)
-    expected = [(value(theta + d) - value(theta - d)) / (2 * h) for d in steps]
+    expected = differences(value, theta)
     found = model.prior(theta).condition(W).evidence_gradient(a, v)
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6 * np.abs(expected).max())

@@ -13,6 +13,7 @@ import pytensor.tensor as pt
 import pytest
 import test_random_models
 
+from close import close
 from models import build, reading_once
 from pytensor.graph.replace import clone_replace
 from samplers import CASES, ONE_OF_EACH, label
@@ -46,8 +47,8 @@ from pymc_lgm.gaussian.sites import SiteBlocks
 from pymc_lgm.gaussian.sparse import Pattern
 from pymc_lgm.gaussian.spde import OfMesh
 from pymc_lgm.gaussian.structure import IntrinsicFamily, IntrinsicMap, Structure
+from pymc_lgm.model import predictor
 from pymc_lgm.model.fields import FIELDS
-from pymc_lgm.model.forms import sum as sum_form
 from pymc_lgm.model.forms.sum import SumPredictor
 from pymc_lgm.model.series import as_series, is_series
 from pymc_lgm.state import AtTheta, State
@@ -197,11 +198,6 @@ class Toy:
 
 PAIRS = [*([make] for make in FAMILIES), *combinations_with_replacement(FAMILIES, 2)]
 NAMES = [" + ".join(make.__name__ for make in pair) for pair in PAIRS]
-
-
-def close(actual, expected, rtol=1e-8):
-    expected = np.asarray(expected)
-    np.testing.assert_allclose(actual, expected, rtol, rtol * np.abs(expected).max(initial=1e-300))
 
 
 @pytest.mark.parametrize("makers", PAIRS, ids=NAMES)
@@ -836,7 +832,7 @@ def no_breaks(monkeypatch):
 
 
 def columns_frozen(monkeypatch):
-    monkeypatch.setattr(sum_form, "columns_move", lambda output, x, parts, _: [False] * len(parts))
+    monkeypatch.setattr(predictor, "columns_move", lambda output, x, parts, _: [False] * len(parts))
     return error_of(coefficients, effects)
 
 

@@ -897,8 +897,3 @@ def test_wrong_widths_are_noticed(mutant, dies):
     except AssertionError:
         failed = 1.0
     dies(f"widths: {mutant}", failed, above=0.5)
-
-
-@pytest.fixture
-def rng():
-    return np.random.default_rng(12)

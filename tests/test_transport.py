@@ -9,11 +9,11 @@ import numpy as np
 import pymc as pm
 import pytest
 
+from close import close
 from models import QUICK
 from mutants import Instead
 from samplers import elements_of
 from scipy.stats import multivariate_normal
-from test_priors import close
 from toys import Chain, Counts, SeriesOfCounts, invariance_of
 
 import pymc_lgm as lgm

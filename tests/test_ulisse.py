@@ -11,6 +11,7 @@ import numpy as np
 import pymc as pm
 import pytest
 
+from close import differences
 from models import COMPILED, QUICK
 from mutants import Instead
 from scipy import stats
@@ -35,11 +36,6 @@ Y = np.sin(2 * X[:, 0]) + 0.4 * np.random.default_rng(2).standard_normal(N)
 A = np.exp(-0.5 * (X - X.T) ** 2) + 0.5 * np.eye(N)
 EASY = Solver(probes=2, early=1.0, beta=0.1)
 """A tail that is not heavy: with β = 1 averages of thousands miss what comes once in e¹⁰."""
-
-
-@pytest.fixture
-def rng():
-    return np.random.default_rng(3)
 
 
 def regression():
@@ -241,8 +237,7 @@ def test_the_metric_of_all_data_is_the_inverse_hessian():
     dlogp = regression().compile_dlogp(**QUICK)
     point = reader().point_of
     np.testing.assert_allclose(dlogp(point(found.mode)), 0.0, atol=1e-2)
-    h = 1e-3 * np.eye(3)
-    H = np.array([(dlogp(point(found.mode + e)) - dlogp(point(found.mode - e))) / 2e-3 for e in h])
+    H = differences(lambda theta: dlogp(point(theta)), found.mode)
     np.testing.assert_allclose(found.covariance, np.linalg.inv(-0.5 * (H + H.T)), rtol=1e-4)
     assert logp(point(found.mode)) > logp(point(found.mode + 0.1))
     half = of_subset(at, Y, N // 2)

@@ -9,17 +9,16 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
-from models import COMPILED, QUICK, gap_to_nuts, reading_once
+from close import close
+from models import COMPILED, QUICK, gap_to_nuts, joint_law
 from pymc.model.fgraph import clone_model
 from scipy.stats import chi2, multivariate_normal
-from test_priors import close
 from test_sum_gradients import check_gradient
 
 import pymc_lgm as lgm
 
 from pymc_lgm.gaussian.neighbors import NearestNeighbors, Neighbors, max_min_order, nearest_before
 from pymc_lgm.model.forms.sum import SumPredictor
-from pymc_lgm.testing import joint_test
 from pymc_lgm.vecchia import conditionals
 
 pytestmark = pytest.mark.usefixtures("interpreted")
@@ -276,11 +275,7 @@ def test_predictions_at_the_points_themselves_without_jitter():
 
 @pytest.mark.slow
 def test_its_posterior_is_left_invariant():
-    model = built()
-    rng = np.random.default_rng(7)
-    with reading_once(compiled=True):
-        made = lgm.PseudoMarginal(model=model)
-        assert joint_test(made, model, replicates=300, steps=3, rng=rng).pvalue > 1e-5
+    assert joint_law(lgm.PseudoMarginal, built(), seed=7, replicates=300, steps=3).pvalue > 1e-5
 
 
 @pytest.mark.whole

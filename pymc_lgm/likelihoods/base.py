@@ -29,6 +29,7 @@ from pytensor.tensor.random.utils import normalize_size_param
 from pytensor.tensor.sharedvar import TensorSharedVariable
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_lgm.compile.graphs.nodes import op_of
 from pymc_lgm.likelihoods.expected import Projected, observe, of_classes
 from pymc_lgm.likelihoods.registry import mark, mark_expectation
 
@@ -73,14 +74,12 @@ def is_latent_gaussian_likelihood(rv: Variable) -> bool:
     True
     """
     rv = unwrapped(rv)
-    return rv.owner is not None and isinstance(rv.owner.op, LatentGaussianLikelihood)
+    return isinstance(op_of(rv), LatentGaussianLikelihood)
 
 
 def unwrapped(rv: Any) -> Any:
     """The variable that PyMC has split by missing data, or has rescaled by ``total_size``."""
-    while rv.owner is not None and isinstance(
-        rv.owner.op, PartialObservedRV | MinibatchRandomVariable
-    ):
+    while isinstance(op_of(rv), PartialObservedRV | MinibatchRandomVariable):
         rv = rv.owner.inputs[0]
     return rv
 

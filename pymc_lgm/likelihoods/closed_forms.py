@@ -20,8 +20,9 @@ import pytensor.tensor as pt
 
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.basic import NormalRV, PoissonRV
+
+from pymc_lgm.compile.graphs.nodes import function_of, op_of
 
 __all__ = ["closed_form"]
 
@@ -50,7 +51,7 @@ def closed_form(
     """
     f = mean.type("f")
     rv = dist(f, *params)
-    if rv.owner is None or not isinstance(rv.owner.op, NormalRV | PoissonRV):
+    if not isinstance(op_of(rv), NormalRV | PoissonRV):
         return None
     given = rv.owner.op.dist_params(rv.owner)
     at_mean = graph_replace(given, {f: mean}, strict=False)
@@ -78,7 +79,7 @@ def _slope(x: Variable, f: Variable) -> Variable | None:
         return 1.0
     if not _reads(x, f):
         return 0.0
-    match _operation(x):
+    match function_of(x):
         case ps.Add():
             return _joined(add, [_slope(each, f) for each in x.owner.inputs])
         case ps.Sub():
@@ -99,7 +100,7 @@ def _slope_of_log(x: Variable, f: Variable) -> Variable | None:
     """The b of x = a e^(b f), with a and b free of f; ``None`` if the graph does not show it."""
     if not _reads(x, f):
         return 0.0
-    match _operation(x):
+    match function_of(x):
         case ps.Exp():
             return _slope(x.owner.inputs[0], f)
         case ps.Mul():
@@ -107,12 +108,6 @@ def _slope_of_log(x: Variable, f: Variable) -> Variable | None:
         case ps.TrueDiv():
             return _joined(sub, [_slope_of_log(each, f) for each in x.owner.inputs])
     return None
-
-
-def _operation(x: Variable) -> Any:
-    """The scalar operation if x is elementwise; otherwise ``None``."""
-    is_elementwise = x.owner is not None and isinstance(x.owner.op, Elemwise)
-    return x.owner.op.scalar_op if is_elementwise else None
 
 
 def _joined(operation: Callable[..., Any], terms: Sequence[Variable | None]) -> Variable | None:

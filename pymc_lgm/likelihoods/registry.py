@@ -11,6 +11,8 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import NormalRV
 
+from pymc_lgm.compile.graphs.nodes import op_of
+
 __all__ = [
     "RANDOM_FEATURES",
     "WHITENED",
@@ -93,4 +95,4 @@ def expectation_of(rv: Variable) -> Variable | None:
 
 def _is_normal(part: Variable) -> bool:
     """Whether the first values, or the innovations, of a series are normal."""
-    return part.owner is not None and isinstance(part.owner.op, NormalRV | MvNormalRV)
+    return isinstance(op_of(part), NormalRV | MvNormalRV)

@@ -9,7 +9,6 @@ from pymc_lgm.model.latents import is_process as is_process
 from pymc_lgm.model.observations import Observations as Observations
 from pymc_lgm.model.read import LatentGaussianModel as LatentGaussianModel
 from pymc_lgm.model.reading import all_but as all_but
-from pymc_lgm.model.reading import find_latent as find_latent
 from pymc_lgm.model.reading import find_latents as find_latents
 from pymc_lgm.model.reading import find_observed as find_observed
 from pymc_lgm.model.reading import latents_beside as latents_beside

@@ -23,12 +23,12 @@ from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.subtensor import Subtensor
 
+from pymc_lgm.compile.graphs.nodes import function_of
 from pymc_lgm.gmrf import IntrinsicRV, MaternRV
 from pymc_lgm.model.operations import (
     OF_SHAPES,
     Variable,
     bare,
-    function_of,
     is_affine,
     is_sparse_product,
     number_of,

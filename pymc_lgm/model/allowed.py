@@ -23,6 +23,7 @@ from pytensor.tensor.basic import Join, MakeVector, ScalarFromTensor
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import All, Sum
 
+from pymc_lgm.compile.graphs.nodes import op_of
 from pymc_lgm.model.operations import SHAPING, Variable
 
 __all__ = ["in_rows"]
@@ -88,13 +89,13 @@ def _switched(value: Variable, *conditions: Variable, by_elements: bool) -> Vari
 
 def _conditions(condition: Variable) -> Iterator[Variable]:
     """The conditions c of PyMC's check, which is all([all(c_1), all(c_2), …])."""
-    while condition.owner is not None and isinstance(condition.owner.op, ScalarFromTensor):
+    while isinstance(op_of(condition), ScalarFromTensor):
         (condition,) = condition.owner.inputs
-    if condition.owner is None or not isinstance(condition.owner.op, All):
+    if not isinstance(op_of(condition), All):
         yield condition
         return
     (inner,) = condition.owner.inputs
-    if inner.owner is not None and isinstance(inner.owner.op, MakeVector):
+    if isinstance(op_of(inner), MakeVector):
         for each in inner.owner.inputs:
             yield from _conditions(each)
     else:
@@ -109,7 +110,7 @@ def _aligned_with(value: Variable) -> set[Variable]:
     found, left = {value}, [value]
     while left:
         v = left.pop()
-        if v.owner is None or not _keeps_places(v.owner.op):
+        if not _keeps_places(op_of(v)):
             continue
         left += [x for x in v.owner.inputs if x not in found]
         found.update(v.owner.inputs)
@@ -120,7 +121,7 @@ def _is_function_of(condition: Variable, aligned: set[Variable]) -> bool:
     """Whether elementwise operations compute a condition from these variables and from scalars."""
     if condition in aligned or condition.type.ndim == 0 or all(condition.type.broadcastable):
         return True
-    if condition.owner is None or not _keeps_places(condition.owner.op):
+    if not _keeps_places(op_of(condition)):
         return False
     return all(_is_function_of(x, aligned) for x in condition.owner.inputs)
 

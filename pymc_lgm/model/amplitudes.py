@@ -21,6 +21,7 @@ from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.math import Max, Min, Sum
 
+from pymc_lgm.compile.graphs.nodes import function_of
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.operations import (
     JOINING,
@@ -31,7 +32,6 @@ from pymc_lgm.model.operations import (
     Variable,
     carried,
     core_of,
-    function_of,
     number_of,
     powers_of,
     sources,

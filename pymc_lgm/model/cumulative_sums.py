@@ -17,8 +17,9 @@ from pytensor.scalar.basic import Add, Mul, Sub
 from pytensor.tensor.basic import Join
 from pytensor.tensor.extra_ops import CumOp
 
+from pymc_lgm.compile.graphs.nodes import function_of, op_of
 from pymc_lgm.model.latents import Latent
-from pymc_lgm.model.operations import Variable, function_of
+from pymc_lgm.model.operations import Variable
 from pymc_lgm.model.series import Series
 
 __all__ = ["CumulativeSums", "cumulative_sums", "distributed"]
@@ -110,7 +111,7 @@ def _is_written_otherwise(v: Variable, axis: int) -> bool:
 
 def _begins_with_one(v: Variable, axis: int) -> bool:
     """Whether an array is one element, or one row, before others along an axis."""
-    if v.owner is None or not isinstance(v.owner.op, Join) or len(v.owner.inputs) < 2:
+    if not isinstance(op_of(v), Join) or len(v.owner.inputs) < 2:
         return False
     is_along = v.owner.op.axis % v.ndim == axis
     return is_along and v.owner.inputs[0].type.shape[axis] == 1
@@ -149,7 +150,7 @@ def cumulative_sums(
 
 def _summed_axis(v: Variable) -> int | None:
     """The axis of a cumulative sum; ``None`` for any other variable."""
-    if v.owner is None or not isinstance(v.owner.op, CumOp) or v.owner.op.mode != "add":
+    if not isinstance(op_of(v), CumOp) or v.owner.op.mode != "add":
         return None
     return int(v.owner.op.axis)
 

@@ -18,6 +18,7 @@ from pytensor.tensor.linalg.constructors import BaseBlockDiagonal
 from pytensor.tensor.linalg.products import KroneckerProduct
 from pytensor.tensor.linalg.solvers.core import SolveBase
 
+from pymc_lgm.compile.graphs.nodes import op_of
 from pymc_lgm.model.fingerprint import described
 from pymc_lgm.model.operations import INDEXING, OF_SHAPES, Variable, core_of
 from pymc_lgm.model.reading import Reading
@@ -68,7 +69,7 @@ class DataRead:
         indices = [
             index
             for v in ancestors(reading.terms, blockers=nodes)
-            if v.owner is not None and isinstance(v.owner.op, INDEXING)
+            if isinstance(op_of(v), INDEXING)
             for index in v.owner.inputs[1:]
         ]
         read += ancestors(indices, blockers=nodes)
@@ -88,7 +89,7 @@ class DataRead:
 def data_behind(graphs: Iterable[Variable]) -> dict[str, Variable]:
     """The shared data whose values graphs depend on, by name; their shapes alone do not count."""
     graphs = list(graphs)
-    shapes = [v for v in ancestors(graphs) if v.owner and isinstance(v.owner.op, OF_SHAPES)]
+    shapes = [v for v in ancestors(graphs) if isinstance(op_of(v), OF_SHAPES)]
     behind = ancestors(graphs, blockers=shapes)
     return {str(v.name): v for v in behind if isinstance(v, SharedVariable)}
 
@@ -109,7 +110,7 @@ def matrix_functions(graphs: Iterable[Variable]) -> list[Variable]:
     """
     found = []
     for v in ancestors(graphs):
-        op = None if v.owner is None else core_of(v.owner.op)
+        op = core_of(op_of(v))
         if not type(op).__module__.startswith(LINEAR_ALGEBRA) or isinstance(op, ROW_BY_ROW):
             continue
         in_columns = isinstance(op, SolveBase) and op.b_ndim == 2

@@ -186,10 +186,11 @@ class DrawBack:
         else:
             x = None if self._process is None else self._by_coefficients(rng, prior, theta, f)
             x = self._by_matheron(rng, prior, theta, f) if x is None else x
-        if x is None:
-            return None
+        return None if x is None else self._in_the_model(prior, theta, x)
+
+    def _in_the_model(self, prior: Prior, theta: Array, x: Array) -> list[Array] | None:
+        """The model's latent variables: ν with L ν = x if whitened, ``None`` if there is no L."""
         values = [np.array(value, dtype=np.float64) for value in self._values_of(x, theta)]
-        # The model's variable is ν with L ν = x.
         whitened = self._whitened(prior, theta, x)
         if whitened is None:
             return None
@@ -214,21 +215,17 @@ class DrawBack:
         ):
             return None
         zero = np.zeros(self.size)
-        means = [np.array(x, dtype=np.float64) for x in self._values_of(zero, theta)]
+        if (means := self._in_the_model(prior, theta, zero)) is None:
+            return None
         steps = []
         for w in vectors:
             back, u = transposed(zero, theta, w), np.empty(self.size)
             for block, cov in zip(self._blocks, covs, strict=True):
                 part = back[block.part]
                 u[block.part] = cov * part if cov.ndim == 1 else cov @ part
-            there = [np.array(x, dtype=np.float64) for x in self._values_of(u, theta)]
-            whitened = self._whitened(prior, theta, u)
-            if whitened is None:
-                return None
-            pairs = enumerate(zip(means, there, strict=True))
-            steps.append([whitened[k] if k in whitened else b - a for k, (a, b) in pairs])
-        for k in self._whitened_blocks:
-            means[k] = np.zeros_like(means[k])
+            there = self._in_the_model(prior, theta, u)
+            assert there is not None
+            steps.append([b - a for a, b in zip(means, there, strict=True)])
         return means, steps
 
     def _whitens_as(self, prior: Prior) -> bool:

@@ -25,6 +25,7 @@ from pytensor.scan.op import Scan
 from pytensor.tensor.random.op import RandomVariable
 
 from pymc_lgm.compile.graphs.functions import DISTRIBUTED, compiled
+from pymc_lgm.compile.graphs.nodes import op_of
 from pymc_lgm.likelihoods.base import LatentGaussianLikelihood
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.allowed import in_rows
@@ -153,8 +154,7 @@ def _refuse_draws(densities: Mapping[str, Variable], known: Collection[Variable]
 
     def is_random(outputs: list[Variable]) -> bool:
         found = (v for v in ancestors(outputs, blockers=known) if v not in known)
-        nodes = (v.owner for v in found if v.owner is not None)
-        return any(isinstance(node.op, RandomVariable | SymbolicRandomVariable) for node in nodes)
+        return any(isinstance(op_of(v), RandomVariable | SymbolicRandomVariable) for v in found)
 
     if is_random(list(densities.values())):  # one walk, unless there is such a density
         name = next(k for k, density in densities.items() if is_random([density]))
@@ -297,9 +297,7 @@ class Graphs:
 
     def is_scanned(self) -> bool:
         """Whether a `Scan` stands between f and a density."""
-        scans = [
-            v for v in ancestors([self._log_likelihood]) if v.owner and isinstance(v.owner.op, Scan)
-        ]
+        scans = [v for v in ancestors([self._log_likelihood]) if isinstance(op_of(v), Scan)]
         return any(self._f in ancestors(v.owner.inputs) for v in scans)
 
     def __getstate__(self) -> dict[str, Any]:

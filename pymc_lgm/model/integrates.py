@@ -30,6 +30,7 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.special import Softmax
 from pytensor.tensor.subtensor import Subtensor
 
+from pymc_lgm.compile.graphs.nodes import function_of, op_of
 from pymc_lgm.compile.graphs.upstream import default_transform_of
 from pymc_lgm.model.operations import (
     JOINING,
@@ -38,7 +39,6 @@ from pymc_lgm.model.operations import (
     Variable,
     constant_of,
     core_of,
-    function_of,
     known_value,
     moved,
 )
@@ -105,7 +105,7 @@ def _factors_of(graphs: Sequence[Variable]) -> set[Variable]:
 
     A matrix may have none at some theta. The density of data that read it restricts theta then.
     """
-    return {v for v in ancestors(graphs) if v.owner and isinstance(core_of(v.owner.op), Cholesky)}
+    return {v for v in ancestors(graphs) if isinstance(core_of(op_of(v)), Cholesky)}
 
 
 def _has_observed_covariance(model: pm.Model, cov: Variable) -> bool:
@@ -123,7 +123,7 @@ def _of_all_rows(cov: Variable) -> Variable | None:
     """
     if not all(cov.type.broadcastable[:-2]):
         return None
-    while cov.owner is not None and isinstance(cov.owner.op, DimShuffle | Subtensor):
+    while isinstance(op_of(cov), DimShuffle | Subtensor):
         (inner, *_) = cov.owner.inputs
         if not all(inner.type.broadcastable[:-2]) or inner.ndim < 2:
             return None
@@ -262,17 +262,17 @@ def is_real(v: Variable) -> bool:
 def _moved_from(v: Variable) -> list[Variable]:
     """The variables that elements of the result of an operation of `OF_SEVERAL` are moved from."""
     sources = v.owner.inputs[: moved(v.owner.op, v.owner.inputs)]
-    return [x for x in sources if x.owner is None or not isinstance(x.owner.op, AllocEmpty)]
+    return [x for x in sources if not isinstance(op_of(x), AllocEmpty)]
 
 
 def _may_be_zero(v: Variable) -> bool:
     """Whether a number may be 0 with positive probability."""
     if is_positive(v):
         return False
-    while v.owner is not None and isinstance(v.owner.op, OF_FIRST):
+    while isinstance(op_of(v), OF_FIRST):
         v = v.owner.inputs[0]
     continuous_laws = (rb.NormalRV, rb.StudentTRV, rb.CauchyRV, rb.LaplaceRV, rb.UniformRV)
-    return v.owner is None or not isinstance(v.owner.op, continuous_laws)
+    return not isinstance(op_of(v), continuous_laws)
 
 
 def _is_unit(v: Variable) -> bool:
@@ -305,9 +305,9 @@ def _is_unit(v: Variable) -> bool:
 
 def _is_below_one(p: Variable) -> bool:
     """Whether a probability is not 1, except on a set of measure zero, as its graph shows."""
-    while p.owner is not None and isinstance(p.owner.op, PICKING):
+    while isinstance(op_of(p), PICKING):
         p = p.owner.inputs[0]
-    drawn = p.owner is not None and isinstance(p.owner.op, rb.BetaRV)
+    drawn = isinstance(op_of(p), rb.BetaRV)
     return drawn or isinstance(function_of(p), ps.Sigmoid)
 
 
@@ -323,7 +323,7 @@ def _is_interval(lower: Variable, upper: Variable) -> bool:
 def _is_softmax(v: Variable) -> bool:
     if isinstance(v, Constant):
         return bool((v.data >= 0).all() and np.allclose(v.data.sum(-1), 1.0, rtol=0, atol=1e-9))
-    return v.owner is not None and isinstance(v.owner.op, Softmax)
+    return isinstance(op_of(v), Softmax)
 
 
 PARAMETERS: dict[type, tuple[Condition, ...]] = {

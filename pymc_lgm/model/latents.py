@@ -26,6 +26,7 @@ from pytensor.tensor.random.basic import NormalRV
 from pytensor.tensor.shape import Reshape
 
 from pymc_lgm.compile.graphs.functions import ONCE
+from pymc_lgm.compile.graphs.nodes import function_of
 from pymc_lgm.gmrf import ConstraintTransform
 from pymc_lgm.likelihoods.registry import is_inducing
 from pymc_lgm.model.fields import (
@@ -41,7 +42,6 @@ from pymc_lgm.model.operations import (
     Variable,
     constant_of,
     core_of,
-    function_of,
     squared,
 )
 from pymc_lgm.model.sparse_precision import FieldLaw, as_sparse_precision

@@ -25,6 +25,7 @@ from pytensor.tensor.special import Softmax
 from pytensor.tensor.subtensor import Subtensor
 
 from pymc_lgm.compile.graphs.functions import called_once
+from pymc_lgm.compile.graphs.nodes import function_of, op_of
 from pymc_lgm.likelihoods.base import LikelihoodRV, unwrapped
 from pymc_lgm.likelihoods.registry import expectation_of
 from pymc_lgm.model.operations import (
@@ -33,7 +34,6 @@ from pymc_lgm.model.operations import (
     POWERS,
     Variable,
     carried,
-    function_of,
     is_affine,
     moved,
     number_of,
@@ -283,7 +283,7 @@ def _is_declared(
 ) -> bool:
     """Whether a distribution of this package declares it, or the table does for one of PyMC's."""
     term = unwrapped(term)
-    op: Any = None if term.owner is None else term.owner.op
+    op: Any = op_of(term)
     if isinstance(op, LikelihoodRV):
         _rng, _size, f, *others = term.owner.inputs
         kinds = _kinds([f, *others], frontier)
@@ -291,7 +291,7 @@ def _is_declared(
     bounds: list[Variable] = []
     if isinstance(op, CensoredRV) and table is KINDS:
         term, *bounds = term.owner.inputs
-        op = None if term.owner is None else term.owner.op
+        op = op_of(term)
         table = KINDS_OF_CENSORED
     if type(op) not in table:
         return False

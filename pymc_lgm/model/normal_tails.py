@@ -20,9 +20,10 @@ from pymc.distributions.dist_math import log_diff_normal_cdf, normal_lccdf, norm
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors, toposort
 
+from pymc_lgm.compile.graphs.nodes import function_of
 from pymc_lgm.compile.graphs.smooth import log1mexp
 from pymc_lgm.likelihoods.normal import log_ndtr
-from pymc_lgm.model.operations import Variable, bare, function_of, number_of
+from pymc_lgm.model.operations import Variable, bare, number_of
 
 __all__ = ["log_ndtr_between", "with_log_ndtr"]
 

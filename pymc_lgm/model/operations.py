@@ -52,6 +52,8 @@ from pytensor.tensor.subtensor import (
 )
 from pytensor.tensor.type import TensorType
 
+from pymc_lgm.compile.graphs.nodes import op_of
+
 __all__ = [
     "ARRANGING",
     "INDEXING",
@@ -68,7 +70,6 @@ __all__ = [
     "constant_of",
     "core_of",
     "depending",
-    "function_of",
     "is_added",
     "is_affine",
     "is_affine_elementwise",
@@ -310,19 +311,13 @@ def is_added(node: Apply[Any, Any], position: int) -> bool:
 
 def squared(L: Variable) -> Variable | None:
     """K, if a variable is the lower Cholesky factor of K; ``None`` for any other variable."""
-    op = None if L.owner is None else core_of(L.owner.op)
+    op = core_of(op_of(L))
     return L.owner.inputs[0] if isinstance(op, Cholesky) and op.lower else None
-
-
-def function_of(v: Variable) -> Any:
-    """The function of numbers that computes each element of a variable; ``None`` if none does."""
-    is_elementwise = v.owner is not None and isinstance(v.owner.op, Elemwise)
-    return v.owner.op.scalar_op if is_elementwise else None
 
 
 def bare(v: Variable) -> Variable:
     """A variable before axes were added to it, dropped, or put in another order."""
-    while v.owner is not None and isinstance(v.owner.op, DimShuffle):
+    while isinstance(op_of(v), DimShuffle):
         (v,) = v.owner.inputs
     return v
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
+import xarray as xr
 
 from numpy.typing import ArrayLike, NDArray
 from pymc.pytensorf import compile as pymc_compile
@@ -42,18 +43,18 @@ class Points:
     Parameters
     ----------
     model : pymc.Model
-    draws : dict of str to ndarray
-        Draws of free variables, (chain, draw, ...), by name.
+    posterior : xarray.Dataset
 
     Attributes
     ----------
     natural : dict of variable to ndarray
-        The draws by variable.
+        Draws of free variables, (chain, draw, ...).
     """
 
-    def __init__(self, model: pm.Model, draws: dict[str, NDArray[Any]]):
-        rvs = [rv for rv in model.free_RVs if rv.name in draws]
-        self.natural = {rv: draws[rv.name].astype(rv.dtype) for rv in rvs}
+    def __init__(self, model: pm.Model, posterior: xr.Dataset):
+        rvs = [rv for rv in model.free_RVs if rv.name in posterior]
+        draws = [posterior[rv.name].transpose("chain", "draw", ...).values for rv in rvs]
+        self.natural = {rv: each.astype(rv.dtype) for rv, each in zip(rvs, draws, strict=True)}
         self._names = [model.rvs_to_values[rv].name for rv in rvs]
         self._unconstrain = pymc_compile(rvs, unconstrained(model, rvs), on_unused_input="ignore")
 

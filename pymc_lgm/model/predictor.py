@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -119,6 +120,8 @@ class AffineGraph:
         The predictor as a graph of x and theta.
     values : list of variable
         The latents, with their means, as PyMC samples them.
+    moving : list of variable
+        Theta, and variables of other steps.
     """
 
     def __init__(
@@ -130,6 +133,7 @@ class AffineGraph:
         predictor: Sequence[Variable] | None = None,
     ):
         self._setting = setting
+        self.moving = [setting.theta, *setting.others]
         model = setting.model
         latents = setting.reading.latents
         extended = extended or {}
@@ -179,6 +183,21 @@ class AffineGraph:
         (self.of_values,) = with_dense_products([of_x])
         self.raw, *self.values = setting.place([self.of_values, *values])
 
+    @property
+    def _start(self) -> dict[Variable, Array]:
+        """Values at which ``raw`` can be computed."""
+        return {self.x: np.zeros(self.size)} | self._setting.start
+
+    @cached_property
+    def scales(self) -> Scales:
+        """c + A' x and the factors s, where A is A' diag(s)."""
+        return scales_of(self.raw, self.x, self.parts, self.moving, self._start)
+
+    @cached_property
+    def columns_move(self) -> list[bool]:
+        """Whether, for each latent, its columns of A' may depend on the variables in ``moving``."""
+        return columns_move(self.scales.output, self.x, self.parts, self.moving)
+
     def elements(self, most: int, *, apart: bool = False) -> Elements:
         """Find the different elements of the predictor.
 
@@ -189,7 +208,7 @@ class AffineGraph:
         apart : bool
             Whether all elements count as different, equal or not.
         """
-        at = Evaluation([self.raw], {self.x: np.zeros(self.size)} | self._setting.start)
+        at = Evaluation([self.raw], self._start)
         (reads,) = reads_of(at, self.x, most=most)
         if apart:
             first = index = np.arange(reads.counts.size)
@@ -288,12 +307,8 @@ class Predictor:
 
     def __init__(self, setting: Setting, graph: AffineGraph):
         self._setting, self.graph = setting, graph
-        moving = [setting.theta, *setting.others]
-        values = {graph.x: np.zeros(graph.size)} | setting.start
-        scales = scales_of(graph.raw, graph.x, graph.parts, moving, values)
-        raw = graph.raw if scales is None else scales.output
-        move = columns_move(raw, graph.x, graph.parts, moving)
-        c, without_factors, A = self._look(scales, is_steady=not any(move))
+        move = graph.columns_move
+        c, without_factors, A = self._look()
         self.elements = graph.elements(1)
         first = self.first = self.elements.first
         self.size = first.size
@@ -305,7 +320,7 @@ class Predictor:
                 part,
                 shape,
                 *structure_of(columns[:, part], moves),
-                None if scales is None else scales.of(part),
+                graph.scales.of(part),
             )
             for latent, part, shape, moves in zip(
                 setting.reading.latents, graph.parts, setting.shapes, move, strict=True
@@ -329,14 +344,14 @@ class Predictor:
             A = [columns]
         self.basis = None if whole else basis_of_range(A, setting.label, lost)
         if not whole:
-            self._refuse_jumps(jump_in(graph.raw, graph.x, graph.parts, moving), A)
+            self._refuse_jumps(jump_in(graph.raw, graph.x, graph.parts, graph.moving), A)
         is_whole = np.array_equal(first, np.arange(c.size))
         self.predictor = graph.raw if is_whole else graph.raw[first]
         self.mean = clone_replace(self.predictor, {graph.x: pt.zeros(graph.size)})
         self.covs = self._covariances()
         self.cov = self._total()
         self.order = order_of([block.columns for block in self.blocks])
-        self.factors = None if scales is None else scales.of(slice(0, graph.size))
+        self.factors = graph.scales.of(slice(0, graph.size))
 
     def _refuse_jumps(self, jumps: Sequence[Any], A: Sequence[Array]) -> None:
         """Raise if the range of A may differ beyond a threshold that no evaluated theta crossed."""
@@ -404,9 +419,7 @@ class Predictor:
             lines.append(f"{block.latent.rv.name} ({shape}): {kind}; A {structure}")
         return lines
 
-    def _look(
-        self, scales: Scales | None, *, is_steady: bool
-    ) -> tuple[Array, list[Array], list[Array]]:
+    def _look(self) -> tuple[Array, list[Array], list[Array]]:
         """Evaluate c at the start, and A without and with its factors at three theta.
 
         Raises
@@ -424,20 +437,20 @@ class Predictor:
             return called_once([rows, setting.theta], vectorize_graph(v, {graph.x: rows}))
 
         predictor = without_factors = at_rows(graph.raw)
-        factors = None
-        if scales is not None:
-            without_factors = at_rows(scales.output)
-            factors = called_once([setting.theta], scales.of(slice(0, N)))
+        s_at = None
+        if (factors := graph.scales.of(slice(0, N))) is not None:
+            without_factors = at_rows(graph.scales.output)
+            s_at = called_once([setting.theta], factors)
         two = rng.standard_normal((2, N))
         points = np.vstack([np.zeros(N), two])
         c, steady, whole = list[Array](), list[Array](), list[Array]()
         for k, theta in enumerate(thetas_near(setting.at, 2, rng)):
             with moved_a_little(others if k else [], rng):
                 out = self._finite(predictor(points, theta))
-                if not steady or not is_steady:
+                if not steady or any(graph.columns_move):
                     A = self._finite(without_factors(np.eye(N), theta)) - out[0]
                     steady.append(_without_rounding(A.T, out[0][:, None]))
-                s = 1.0 if factors is None else np.asarray(factors(theta))
+                s = 1.0 if s_at is None else np.asarray(s_at(theta))
             c.append(out[0])
             whole.append(steady[-1] * s)
             refuse_what_is_not_affine(out[1:], out[0], whole[-1], two)

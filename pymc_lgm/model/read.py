@@ -19,6 +19,7 @@ from pymc.data import MinibatchOp
 from pytensor.graph.traversal import ancestors
 from pytensor.xtensor.type import XTensorType
 
+from pymc_lgm.compile.graphs.nodes import op_of
 from pymc_lgm.likelihoods.registry import is_inducing
 from pymc_lgm.model import refusals
 from pymc_lgm.model.check import Audit
@@ -321,7 +322,7 @@ def _refuse_other_kinds(model: pm.Model) -> None:
             f"{AS_IT_IS}"
         )
     for v in ancestors([*model.basic_RVs, *model.potentials, *model.rvs_to_values.values()]):
-        if v.owner is not None and isinstance(v.owner.op, MinibatchOp):
+        if isinstance(op_of(v), MinibatchOp):
             raise ValueError(
                 "The data are a pm.Minibatch: each evaluation of the density sees other rows, and "
                 "a chain on such a density has no posterior. Write all of the data, without "

@@ -42,6 +42,7 @@ from pytensor.tensor.random.basic import LogNormalRV, NormalRV, StudentTRV
 from pytensor.tensor.random.op import RandomVariable
 
 from pymc_lgm.compile.graphs.functions import shape_of
+from pymc_lgm.compile.graphs.nodes import op_of
 from pymc_lgm.gmrf import IntrinsicRV, MaternRV
 from pymc_lgm.likelihoods.registry import is_inducing
 from pymc_lgm.model import refusals
@@ -420,7 +421,7 @@ def _in_covariances(
     """
     reasons: dict[Variable, str] = {}
     for term in terms:
-        op = None if term.owner is None else term.owner.op
+        op = op_of(term)
         if not isinstance(op, OF_A_COVARIANCE):
             continue
         _, *spread = op.dist_params(term.owner)
@@ -604,7 +605,7 @@ def _is_shared(predictor: Variable, latents: Sequence[Latent]) -> bool:
     within = set(ancestors([predictor]))
     if any(latent.node in within for latent in latents if latent.variances is None):
         return False
-    drawn = [v for v in within if isinstance(v.owner and v.owner.op, RandomVariable)]
+    drawn = [v for v in within if isinstance(op_of(v), RandomVariable)]
     moving = {v: v.type() for v in drawn}  # a flat prior cannot be drawn from
     values = {moving[v]: np.zeros(shape_of(v), dtype=v.type.dtype) for v in drawn}
     output = clone_replace(predictor.ravel(), moving, rebuild_strict=False)
@@ -680,7 +681,7 @@ def _completes_rows(rv: Variable) -> bool:
 
 
 def _is_innovation(v: Variable) -> bool:
-    return v.owner is not None and isinstance(v.owner.op, ALWAYS)
+    return isinstance(op_of(v), ALWAYS)
 
 
 def _called(rv: Variable) -> str:

@@ -26,6 +26,7 @@ from pytensor.graph.replace import clone_replace
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.math import Dot
 
+from pymc_lgm.compile.graphs.nodes import function_of
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.columns import columns_move
 from pymc_lgm.model.operations import (
@@ -33,7 +34,6 @@ from pymc_lgm.model.operations import (
     carried,
     core_of,
     depending,
-    function_of,
     is_affine,
     moved,
     number_of,
@@ -53,7 +53,7 @@ class Scales(NamedTuple):
     output : variable
         c + A' x, a graph of x and theta.
     scaled : ndarray of int, shape (K,)
-        The elements of x that have a factor; s is 1 for the others.
+        The elements of x that have a factor, or none; s is 1 for the others.
     factors : variable
         s of these elements, a vector (K,).
     """
@@ -77,7 +77,7 @@ def scales_of(
     parts: Sequence[slice],
     moving: Sequence[Variable],
     values: Mapping[Variable, Array],
-) -> Scales | None:
+) -> Scales:
     """Leave out the factors in theta of the parts of x that depend on theta by these alone.
 
     Parameters
@@ -89,11 +89,6 @@ def scales_of(
     values : mapping
         Values of x, theta and variables of other steps, at which the graph can be computed.
 
-    Returns
-    -------
-    Scales or None
-        ``None`` if there are no such parts.
-
     Examples
     --------
     >>> import numpy as np
@@ -103,11 +98,12 @@ def scales_of(
     >>> parts, values = [slice(0, 2), slice(2, 4)], {x: np.zeros(4), theta: np.ones(())}
     >>> scales_of(theta * x[:2] + x[2:4], x, parts, [theta], values).scaled
     array([0, 1])
-    >>> scales_of(theta * x[:2] + x[1:3], x, parts, [theta], values) is None
-    True
+    >>> scales_of(theta * x[:2] + x[1:3], x, parts, [theta], values).scaled
+    array([], dtype=int64)
     """
+    nothing = Scales(output, np.zeros(0, dtype=np.intp), pt.zeros(0))
     if not any(columns_move(output, x, parts, moving)):
-        return None
+        return nothing
     at = Evaluation([output], values)
     (output,) = at.outputs
     found = [each for each in _factors(at, x, moving) if _is_only_reader(each, output, x, values)]
@@ -122,7 +118,7 @@ def scales_of(
             zero = {x: pt.zeros(x.type.shape)}  # a factor may have the shape of x, as ones_like has
             return Scales(without, index, clone_replace(factors, zero, rebuild_strict=False))
         found = kept  # parts that still depend on theta have their factors back
-    return None
+    return nothing
 
 
 class _Factor(NamedTuple):

@@ -31,6 +31,7 @@ from pytensor.tensor.random.basic import NormalRV
 from pytensor.tensor.random.op import RandomVariable
 
 from pymc_lgm.compile.graphs.functions import shape_of
+from pymc_lgm.compile.graphs.nodes import op_of
 from pymc_lgm.gaussian.families import BandedSeries
 from pymc_lgm.model.integrates import positive_or_nan
 from pymc_lgm.model.operations import Variable, depending, is_affine
@@ -96,9 +97,7 @@ def is_vector_walk(rv: Variable) -> bool:
     if not isinstance(rv.owner.op, RandomWalkRV) or rv.ndim != 2:
         return False
     start, innovation, _ = rv.owner.inputs
-    return all(
-        x.owner is not None and isinstance(x.owner.op, MvNormalRV) for x in (start, innovation)
-    )
+    return all(isinstance(op_of(x), MvNormalRV) for x in (start, innovation))
 
 
 def as_vector_walk(rv: Variable) -> tuple[Variable, Series]:
@@ -220,7 +219,7 @@ def recursion_of(rv: Variable) -> Recursion:
     ValueError
         If `rv` is not a series, or if its innovations are not normal or differ between steps.
     """
-    op = getattr(getattr(rv, "owner", None), "op", None)
+    op = op_of(rv)
     if not isinstance(op, AutoRegressiveRV | RandomWalkRV):
         kind = type(rv).__name__ if op is None else "an expression"
         if isinstance(op, RandomVariable | SymbolicRandomVariable):
@@ -251,7 +250,7 @@ def recursion_of(rv: Variable) -> Recursion:
 
 def _is_normal(rv: Variable) -> bool:
     """Whether a distribution is a univariate normal."""
-    return rv.owner is not None and isinstance(rv.owner.op, NormalRV)
+    return isinstance(op_of(rv), NormalRV)
 
 
 def _parts(rv: Variable) -> tuple[Variable, ...]:

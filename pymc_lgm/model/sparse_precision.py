@@ -24,6 +24,7 @@ from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.linalg.inverse import MatrixInverse
 from scipy.sparse import csc_array, eye_array, issparse
 
+from pymc_lgm.compile.graphs.nodes import op_of
 from pymc_lgm.gaussian import Family
 from pymc_lgm.gaussian.families import ByPrecision
 from pymc_lgm.gaussian.sparse import Pattern
@@ -76,7 +77,7 @@ def as_sparse_precision(rv: Variable) -> FieldLaw | None:
     if not isinstance(rv.owner.op, MvNormalRV) or rv.ndim != 1:
         return None
     _, cov = rv.owner.op.dist_params(rv.owner)
-    if cov.owner is None or not isinstance(core_of(cov.owner.op), MatrixInverse):
+    if not isinstance(core_of(op_of(cov)), MatrixInverse):
         return None
     (tau,) = cov.owner.inputs
     n = tau.type.shape[-1]

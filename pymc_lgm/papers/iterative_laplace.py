@@ -22,6 +22,7 @@ from pytensor.tensor.basic import Eye
 from pymc_lgm.approximations.gaussian import Likelihood
 from pymc_lgm.approximations.laplace import ascent
 from pymc_lgm.compile.graphs.functions import compiled
+from pymc_lgm.compile.graphs.nodes import op_of
 from pymc_lgm.conditionals import latent_of
 from pymc_lgm.drawn import model_of
 from pymc_lgm.evidence import Evidence, refuse_no_evidence
@@ -88,13 +89,13 @@ class LaplaceBySolves:
     iterations: int
     converged: bool
 
-    def reduction(self, cross: Array, rtol: float = 1e-6) -> Array:
+    def reduction(self, cross: Array) -> Array:
         """k_*ᵀ W^½ B⁻¹ W^½ k_* of columns K_X* (n, N): prior less posterior variance of f_*."""
         reduced = np.empty(cross.shape[1])
         for i in range(0, cross.shape[1], AT_ONCE):
             part = slice(i, i + AT_ONCE)
             right = self.system.scaled(cross[:, part])
-            solution = conjugate_gradients(self.system.times, right, self.preconditioner, rtol=rtol)
+            solution = conjugate_gradients(self.system.times, right, self.preconditioner)
             reduced[part] = np.einsum("ij,ij->j", right, solution.x)
         return reduced
 
@@ -525,7 +526,7 @@ def jitter_of(latent: Any) -> float | None:
     _, cov = latent.owner.op.dist_params(latent.owner)
     for term in _inputs_of(cov):
         factors = _inputs_of(term)
-        if any(each.owner is not None and isinstance(each.owner.op, Eye) for each in factors):
+        if any(isinstance(op_of(each), Eye) for each in factors):
             numbers = [x for x in map(constant_of, factors) if x is not None and np.size(x) == 1]
             return float(np.ravel(numbers[0])[0]) if numbers else None
     return None

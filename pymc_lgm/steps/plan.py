@@ -665,7 +665,7 @@ NAMES = {
     "delayed-metropolis": "theta: a random walk with delayed acceptance",
     "slice": "theta: a slice per component",
 }
-"""Moves on theta for people."""
+"""Moves on theta, as a printed plan calls them."""
 
 JUMP_SHARE = 0.1
 """Share of moves that are jumps of one component, if observations read several elements of f: a

@@ -37,6 +37,7 @@ from pytensor.tensor.subtensor import (
 )
 
 from pymc_lgm.compile.graphs import stacked
+from pymc_lgm.compile.graphs.nodes import op_of
 from pymc_lgm.compile.graphs.products import Product
 from pymc_lgm.compile.graphs.smooth import SmoothFunction
 from pymc_lgm.compile.graphs.upstream import (
@@ -163,7 +164,7 @@ def _number(value: Any, ndim: int) -> Variable:
 def _logarithm(fgraph: Any, node: Any) -> Any:
     """Replace log(c eˣ), as for a rate with an exposure, by log c + x, without overflow."""
     (product,) = node.inputs
-    if product.owner is None or product.owner.op != pt.mul:
+    if op_of(product) != pt.mul:
         return None
     factors = product.owner.inputs
     logs = [log for log in map(_log_of, factors) if log is not None]
@@ -176,7 +177,7 @@ def _log_of(x: Variable) -> Variable | None:
     """The logarithm of an exponential, or of positive constants."""
     if isinstance(x, Constant):
         return pt.constant(np.log(x.data, dtype=np.float64)) if (x.data > 0).all() else None
-    return x.owner.inputs[0] if x.owner is not None and x.owner.op == pt.exp else None
+    return x.owner.inputs[0] if op_of(x) == pt.exp else None
 
 
 def _bounded(fgraph: Any, node: Any) -> Any:
@@ -185,7 +186,7 @@ def _bounded(fgraph: Any, node: Any) -> Any:
     The check then does not compute the parameter.
     """
     x, bound = node.inputs
-    function = None if x.owner is None else x.owner.op
+    function = op_of(x)
     if not isinstance(bound, Constant) or function not in (pt.sigmoid, pt.exp):
         return None
     if node.op == pt.ge:

@@ -53,6 +53,7 @@ from pytensor.tensor.subtensor import (
 )
 from pytensor.tensor.type import DenseTensorType
 
+from pymc_lgm.compile.graphs.nodes import op_of
 from pymc_lgm.compile.graphs.products import (
     Product,
     cholesky,
@@ -572,7 +573,7 @@ class Writer:
 
     def _transposed(self, v: Variable) -> str | None:
         """The transpose of an array as a view."""
-        if v.owner is None or not isinstance(v.owner.op, DimShuffle):
+        if not isinstance(op_of(v), DimShuffle):
             return None
         if tuple(v.owner.op.new_order) != (1, 0):
             return None
@@ -641,7 +642,7 @@ class Writer:
         """Lengths of the axes by a variable that has them, of which one may be -1."""
         if isinstance(shape, Constant):
             known = shape.data.tolist()
-        elif shape.owner is not None and isinstance(shape.owner.op, MakeVector):
+        elif isinstance(op_of(shape), MakeVector):
             known = [self._scalar_text(v) for v in shape.owner.inputs]
         elif None in static:
             return None

@@ -20,6 +20,8 @@ from pytensor.tensor.basic import Join, MakeVector, Split
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.subtensor import Subtensor, indices_from_subtensor
 
+from pymc_lgm.compile.graphs.nodes import op_of
+
 __all__ = ["OPERATIONS", "is_known", "without", "written_out"]
 
 Variable = Any
@@ -63,7 +65,7 @@ def written_out(fgraph: Any, node: Any) -> Any:
 
 def _stacked(v: Variable) -> tuple[int, list[Variable]] | None:
     """The axis along which a variable stacks a few arrays, and the arrays without that axis."""
-    op = None if v.owner is None else v.owner.op
+    op = op_of(v)
     if isinstance(op, MakeVector):
         return (0, list(v.owner.inputs)) if 2 <= len(v.owner.inputs) <= FEW else None
     if not isinstance(op, Join) or not 2 <= len(v.owner.inputs) <= FEW:
@@ -106,7 +108,7 @@ def _shuffle(x: Variable, order: Sequence[int | str]) -> Variable:
         gone = tuple(a for a in range(x.type.ndim) if a not in order)
         kept = [int(a) - sum(g < int(a) for g in gone) for a in order]
         return pt.constant(x.data.squeeze(gone).transpose(kept), dtype=x.type.dtype)
-    if x.owner is not None and isinstance(x.owner.op, DimShuffle):
+    if isinstance(op_of(x), DimShuffle):
         order = [a if a == "x" else x.owner.op.new_order[int(a)] for a in order]
         (x,) = x.owner.inputs
     return x if list(order) == list(range(x.type.ndim)) else x.dimshuffle(order)

@@ -20,6 +20,7 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
 
+from pymc_lgm.compile.graphs.nodes import op_of
 from pymc_lgm.gaussian import InducingPrior, Prior
 from pymc_lgm.likelihoods.registry import are_weights
 from pymc_lgm.linalg import Array
@@ -270,7 +271,7 @@ class CachedAtTheta:
 def root_of(V: Variable) -> Variable | None:
     """R of a graph V = (R⁻¹ K_uf)ᵀ; ``None`` if V is another graph."""
     (A, *_) = V.owner.inputs if V.owner is not None else (None,)
-    if A is None or A.owner is None or not isinstance(core_of(A.owner.op), SolveTriangular):
+    if A is None or not isinstance(core_of(op_of(A)), SolveTriangular):
         return None
     R = A.owner.inputs[0]
     return R if core_of(A.owner.op).lower and squared(R) is not None else None

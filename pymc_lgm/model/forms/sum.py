@@ -48,7 +48,6 @@ from pymc_lgm.gaussian.families import BandedSeries
 from pymc_lgm.gaussian.structure import IntrinsicFamily, Structure
 from pymc_lgm.linalg import Array
 from pymc_lgm.model import refusals
-from pymc_lgm.model.columns import columns_move
 from pymc_lgm.model.cumulative_sums import CumulativeSums, cumulative_sums, distributed
 from pymc_lgm.model.forms.base import (
     Direction,
@@ -68,7 +67,6 @@ from pymc_lgm.model.predictor import AffineGraph, Elements
 from pymc_lgm.model.reading import discrete_in
 from pymc_lgm.model.reads import MOST as MOST_READ
 from pymc_lgm.model.reads import Evaluation, joined, reads_of, reads_of_densities, sets_of
-from pymc_lgm.model.scales import scales_of
 from pymc_lgm.model.series import Series
 
 __all__ = ["SumPredictor"]
@@ -185,8 +183,7 @@ class SumPredictor(Form):
         latents = setting.reading.latents
         if discrete_in(setting.model, setting.reading.frontier, latents):
             return None
-        nodes = {latent.node for latent in latents}
-        given = [*nodes, *setting.model.basic_RVs]
+        given = [*(latent.node for latent in latents), *setting.model.basic_RVs]
         predictor = distributed(setting.reading.frontier, given)
         sums = cumulative_sums(latents, predictor)
         readers = []
@@ -196,7 +193,7 @@ class SumPredictor(Form):
         for k, latent in enumerate(latents):
             shape = constrained.get(k, setting.shapes[k])
             family = _family(latent, shape, sums.get(k), is_constrained=k in constrained)
-            if family is None or not nodes.isdisjoint(ancestors(family.reads)):
+            if family is None:
                 return None
             readers.append(family)
         whole = {k for k, latent in enumerate(latents) if isinstance(latent.field, Series)}
@@ -233,16 +230,12 @@ class SumPredictor(Form):
         of zeros and ones per color. No row of A has two columns of one color, so the value of a row
         at the seed of a color, minus c, is one element of A (Curtis, Powell and Reid 1974). Columns
         that depend neither on theta nor on other steps are evaluated once, here. If A is
-        A' diag(s), with the factors s that `scales_of` finds, this is done for A'.
+        A' diag(s), this is done for A': see `AffineGraph.scales`.
         """
-        setting, N = self._setting, graph.size
-        moving = [setting.theta, *setting.others]
-        values = {graph.x: np.zeros(N)} | setting.start
-        scales = scales_of(graph.raw, graph.x, graph.parts, moving, values)
-        raw = graph.raw if scales is None else scales.output
-        picked = raw[self._first]
-        move = columns_move(raw, graph.x, graph.parts, moving)
-        moves = np.repeat(move, [part.stop - part.start for part in graph.parts])[self._columns]
+        setting, N, scales = self._setting, graph.size, graph.scales
+        picked = scales.output[self._first]
+        sizes = [part.stop - part.start for part in graph.parts]
+        moves = np.repeat(graph.columns_move, sizes)[self._columns]
 
         def seeded(which: NDArray[np.bool_]) -> tuple[Variable, tuple[Index, Index, Index]]:
             """The predictor at seeds for some elements of A; positions, seeds and rows of these."""
@@ -263,7 +256,7 @@ class SumPredictor(Form):
                 self._steady[at] = found[level, row] - found[0, row]
         of_seeds, self._moving = seeded(moves)
         # The number of the factor of each element of x, and of each number of A; the last is 1.
-        scaled = np.zeros(0, dtype=np.intp) if scales is None else scales.scaled
+        scaled = scales.scaled
         numbers = np.full(N, scaled.size, dtype=np.intp)
         numbers[scaled] = np.arange(scaled.size)
         self._factor_of_x, self._factor_of = numbers[self._index], numbers[self._columns]
@@ -277,13 +270,12 @@ class SumPredictor(Form):
         of_values = setting.model.replace_rvs_by_values(
             [x for k in self._order for x in self._readers[k].reads]
         )
-        graphs = [of_seeds, offset]
+        graphs, moving = [of_seeds, offset], graph.moving
         if setting.reading.is_one_vector:  # its mean stays a function of data
-            moving += [v for v in ancestors(graphs) if isinstance(v, SharedVariable)]
+            moving = [*moving, *(v for v in ancestors(graphs) if isinstance(v, SharedVariable))]
         self._is_fixed = depending(graphs, moving).isdisjoint(graphs)
         self.of_values = [graph.of_values, *of_values]
-        factors = pt.zeros(0) if scales is None else scales.factors
-        self.theta_graphs = [*graphs, factors, *setting.place(of_values)]
+        self.theta_graphs = [*graphs, scales.factors, *setting.place(of_values)]
 
     @classmethod
     def may_be_cheaper(cls, setting: Setting) -> bool:
