@@ -195,18 +195,25 @@ class Marginal:
         # Exploration does not need f, but other steps and the move of f do.
         draws_f = not self.rests or explored % NOISE_PERIOD == 0
         if explored == 0:
-            state = self._climb(state, tuning, search) if self.climbs else state
-            # Until there are more thetas, searches begin at the sites of this one.
-            sites = self._with_sites(tuning.sites, state, state.at.approximation(search))
-            tuning = tuning._replace(sites=sites.renewed() if sites.thetas else sites)
+            tuning = self._with_sites_of(state, tuning)
+            if self.climbs:
+                state = self._climb(state, tuning)
+                tuning = self._with_sites_of(state, tuning)
             search = self.explore.with_line(tuning.sites.line)
         state, tuning, stats = self._approximately(rng, state, tuning, N, draws_f, tune=True)
         tuning = self._learn(rng, state, tuning, search)
         state, tuning, moved = self._move_latent(rng, state, tuning, True, search, draws_f)
         return state, tuning, stats | moved
 
-    def _climb(self, state: State, tuning: MarginalTuning, search: LineSearch) -> State:
+    def _with_sites_of(self, state: State, tuning: MarginalTuning) -> MarginalTuning:
+        """Let searches begin at the sites of this theta, until there are more thetas."""
+        search = self.explore.with_line(tuning.sites.line)
+        sites = self._with_sites(tuning.sites, state, state.at.approximation(search))
+        return tuning._replace(sites=sites.renewed() if sites.thetas else sites)
+
+    def _climb(self, state: State, tuning: MarginalTuning) -> State:
         """Climb to the mass of the evidence: PyMC's starting point may be far from it."""
+        search = self.explore.with_line(tuning.sites.line)
         if state.theta.size == 0 or state.at.approximation(search) is None:
             return state
         evidence = self._evidence(tuning)
