@@ -351,3 +351,13 @@ def test_basis_functions_alone_are_dense(quick):
         b = pm.Normal("b", 0, pm.HalfNormal("s"), shape=60)
         pm.Poisson("y", pm.math.exp(phi @ b), observed=np.ones(600))
     assert not isinstance(lgm.read(model).form, SumPredictor)
+
+
+@pytest.mark.parametrize("size", [{"shape": 4}, {"dims": "group"}])
+def test_a_potential_may_read_the_shape_of_a_latent(size, quick):
+    """The density of a pm.MvNormal does. The latent was in it, to be drawn for its shape."""
+    with pm.Model(coords={"group": range(4)}) as model:
+        b = pm.Normal("b", 0, pm.HalfNormal("s"), **size)
+        pm.Potential("prior", pm.logp(pm.MvNormal.dist(np.zeros(4), np.eye(4)), b))
+        pm.Poisson("y", pm.math.exp(pm.Normal("a") + b), observed=[1, 0, 2, 1])
+    assert max(lgm.read(model).check(3).values()) < 1e-8

@@ -23,8 +23,9 @@ from pytensor.graph.traversal import ancestors, toposort
 from pytensor.link.basic import PerformLinker
 from pytensor.scan.op import Scan
 from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.shape import Shape
 
-from pymc_lgm.compile.graphs.functions import DISTRIBUTED, compiled
+from pymc_lgm.compile.graphs.functions import DISTRIBUTED, compiled, shape_of
 from pymc_lgm.compile.graphs.nodes import op_of
 from pymc_lgm.likelihoods.base import LatentGaussianLikelihood
 from pymc_lgm.linalg import Array
@@ -127,7 +128,9 @@ def _log_densities(
     partial = [rv for rv in reading.missing if isinstance(rv.owner.op, PartialObservedRV)]
     terms = [*reading.terms, *partial]
     # Parameters have normal probabilities, too. PyMC rewrites them below, and would hide them.
-    copies = with_log_ndtr(clone_replace(list(terms), dict(cuts), rebuild_strict=False))
+    latents = [latent.rv for latent in reading.latents]
+    instead = dict(cuts) | _shapes_of_latents(terms, latents, cuts)
+    copies = with_log_ndtr(clone_replace(list(terms), instead, rebuild_strict=False))
     copy_of = dict(zip(terms, copies, strict=True))
     rvs = [rv for rv in terms if rv in model.rvs_to_values]
     values = {copy_of[rv]: model.rvs_to_values[rv] for rv in rvs}
@@ -147,6 +150,20 @@ def _log_densities(
         strict=True,
     )
     return with_log_ndtr([densities[term] for term in reading.terms])
+
+
+def _shapes_of_latents(
+    graphs: Sequence[Variable], latents: Collection[Variable], cuts: Collection[Variable]
+) -> dict[Variable, Variable]:
+    """The shapes that graphs read of latents, and not of the predictor, as constants.
+
+    A latent would be drawn for its shape otherwise. The density of a `pymc.MvNormal` in a potential
+    reads the shape of its value, for example.
+    """
+    own = set(latents).difference(cuts)
+    shapes = [v for v in ancestors(graphs, cuts) if v.owner and isinstance(v.owner.op, Shape)]
+    read = [v for v in shapes if not own.isdisjoint(ancestors(v.owner.inputs, cuts))]
+    return {v: pt.constant(np.array(shape_of(v.owner.inputs[0]), dtype=v.dtype)) for v in read}
 
 
 def _refuse_draws(densities: Mapping[str, Variable], known: Collection[Variable] = ()) -> None:
