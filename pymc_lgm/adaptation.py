@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 DRAWS_MEASURED = 4
-"""Number of importance draws in the measurements of `NoiseTuning`."""
+"""Largest number of importance draws in the measurements of `NoiseTuning`."""
 
 FEWEST_DRAWS, MOST_DRAWS = 8, 64
 """Smallest and largest number of importance draws that `NoiseTuning` chooses."""
@@ -327,7 +327,16 @@ class NoiseTuning(NamedTuple):
         """Whether ``given`` or at most `MOST_DRAWS` bring the measured s² to `SMALL_NOISE`."""
         return self.ratios > 0 and self._wanted(SMALL_NOISE) <= (self.given or MOST_DRAWS)
 
+    @property
+    def measured(self) -> int:
+        """Number of importance draws in an estimate of which the noise is measured.
+
+        If ``fewest`` is two, each draw costs a factorization.
+        """
+        return self.given or min(DRAWS_MEASURED, self.fewest)
+
     def _wanted(self, limit: float) -> float:
         """The number of draws with which s² is about ``limit``."""
-        N = self.given or DRAWS_MEASURED  # with which noise is measured
-        return N * self.total / self.ratios / limit if self.ratios else 4.0 * self.fewest
+        if not self.ratios:
+            return 4.0 * self.fewest
+        return self.measured * self.total / self.ratios / limit

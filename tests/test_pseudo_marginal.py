@@ -717,10 +717,20 @@ def test_where_no_noise_was_seen_draws_are_four_times_the_fewest():
     assert NoiseTuning(fewest=2).n_importance == 8
 
 
+@pytest.mark.parametrize(
+    ("options", "measured", "chosen"),
+    [({}, 4, 32), ({"fewest": 2}, 2, 16), ({"given": 7}, 7, 7)],
+)
+def test_noise_is_measured_with_no_more_draws_than_an_estimate_may_have(options, measured, chosen):
+    noise = NoiseTuning(**options).update(0.5)
+    assert noise.measured == measured
+    assert noise.n_importance == chosen
+
+
 def test_costly_draws_may_be_noisier():
     """Four times the variance for a quarter of the draws, but estimates count as quiet alike."""
     noise = NoiseTuning(), NoiseTuning(limit=LARGEST_NOISE)
-    few, fewer = (each._replace(total=20 * 0.2, ratios=20, fewest=2) for each in noise)
+    few, fewer = (each._replace(total=20 * 0.4, ratios=20, fewest=2) for each in noise)
     assert (few.n_importance, fewer.n_importance) == (16, 4)
     assert few.is_quiet
     assert fewer.is_quiet

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pymc_lgm.adaptation import DRAWS_MEASURED, FEWEST_DRAWS, MOST_DRAWS, SMALL_NOISE, NoiseTuning
+from pymc_lgm.adaptation import FEWEST_DRAWS, MOST_DRAWS, SMALL_NOISE, NoiseTuning
 from pymc_lgm.approximations.gaussian import GaussianApproximation
 from pymc_lgm.approximations.importance import Proposal, Scheme
 from pymc_lgm.approximations.recall import LineSearch, WarmSearch
@@ -191,7 +191,7 @@ class Marginal:
         explored = tuning.schedule.explored
         search = self.explore.with_line(tuning.sites.line)
         # Estimates only serve to measure the noise, so few draws are enough.
-        N = self.n_importance or DRAWS_MEASURED
+        N = tuning.noise.measured
         # Exploration does not need f, but other steps and the move of f do.
         draws_f = not self.rests or explored % NOISE_PERIOD == 0
         if explored == 0:
@@ -258,7 +258,8 @@ class Marginal:
             sites = sites.renewed()
             noise = noise if schedule.is_explored else noise.restarted()
         if self._measures_noise and schedule.explored % NOISE_PERIOD == 0:
-            noise = noise.update(self._noise(rng, state, self._q_to_measure(state, tuning, q)))
+            q_measured = self._q_to_measure(state, tuning, q)
+            noise = noise.update(self._noise(rng, state, q_measured, noise.measured))
         return tuning._replace(schedule=schedule, sites=sites, noise=noise)
 
     def _with_sites(
@@ -285,12 +286,12 @@ class Marginal:
         return q
 
     def _noise(
-        self, rng: np.random.Generator, state: State, q: GaussianApproximation | None
+        self, rng: np.random.Generator, state: State, q: GaussianApproximation | None, N: int
     ) -> float:
         """Difference of two log estimates that the exact chain would compute here; NaN if no q."""
         if q is None:
             return math.nan
-        scheme = self._scheme(self.n_importance or DRAWS_MEASURED)
+        scheme = self._scheme(N)
         proposal = Proposal.of(q, state.at.likelihood, scheme.defensive, scheme.transported)
         return noise_of_ratio(rng, state.at, proposal, scheme)
 
