@@ -33,6 +33,7 @@ ENOUGH = 400
 """Effective draws that are timed: as many as ArviZ asks for."""
 MODELS: dict[str, Callable[[bool], tuple[pm.Model, list[str]]]] = {}
 SLOW_FOR_NUTS = ("mesh", "neighbors")
+"""Models that nutpie does not run: thousands of values that depend strongly on theta."""
 
 
 def named(build: Callable[[bool], tuple[pm.Model, list[str]]]) -> Any:
@@ -55,7 +56,8 @@ def rain(quick: bool) -> tuple[pm.Model, list[str]]:
 @named
 def drivers(quick: bool) -> tuple[pm.Model, list[str]]:
     months = lgm.datasets.load_seatbelts()
-    killed, law = months["y"].to_numpy(), months["law"].to_numpy()
+    killed = months["y"].to_numpy()
+    law = months["law"].to_numpy()
     n = len(months)
     with pm.Model() as model:
         line = pm.Normal("level", 5.0, 2.0) + pm.Normal("slope", 0.0, 1.0) * np.linspace(-1, 1, n)
@@ -72,9 +74,11 @@ def drivers(quick: bool) -> tuple[pm.Model, list[str]]:
 @named
 def map(quick: bool) -> tuple[pm.Model, list[str]]:
     side, years = (3, 5) if quick else (10, 20)
-    areas, at = side**2, np.indices((side, side)).reshape(2, -1).T
+    areas = side**2
+    at = np.indices((side, side)).reshape(2, -1).T
     W = (np.abs(at[:, None] - at).sum(-1) == 1).astype(int)
-    path, region = lgm.gmrf.Structure.walk(years, order=2), lgm.gmrf.Structure.map(W)
+    region = lgm.gmrf.Structure.map(W)
+    path = lgm.gmrf.Structure.walk(years, order=2)
     area, year = (each.ravel() for each in np.indices((areas, years)))
 
     rng = np.random.default_rng(2)
@@ -85,7 +89,8 @@ def map(quick: bool) -> tuple[pm.Model, list[str]]:
     )
     y = rng.poisson(20.0 * np.exp(0.5 * smooth[area] + wave[year] + own[area, year]))
     with pm.Model() as model:
-        level, rho = pm.Normal("level", 0.0, 2.0), pm.Beta("rho", 1.0, 1.0)
+        level = pm.Normal("level", 0.0, 2.0)
+        rho = pm.Beta("rho", 1.0, 1.0)
         names = [f"{term}_sd" for term in ("place", "wave", "own")]
         sds = [lgm.gmrf.pc_prior(name, upper=2.0, alpha=0.05) for name in names]
         place = lgm.gmrf.BYM2("place", W=W, sigma=sds[0], rho=rho)
@@ -99,7 +104,8 @@ def map(quick: bool) -> tuple[pm.Model, list[str]]:
 
 @named
 def mesh(quick: bool) -> tuple[pm.Model, list[str]]:
-    rng, edge = np.random.default_rng(0), 0.2 if quick else 0.0235
+    rng = np.random.default_rng(0)
+    edge = 0.2 if quick else 0.0235
     points = rng.uniform(size=(100 if quick else 1000, 2))
     # The data are made on a mesh of their own.
     fine = lgm.gmrf.Mesh.around(points, max_edge=0.03, extension=0.4)
@@ -123,7 +129,8 @@ def neighbors(quick: bool) -> tuple[pm.Model, list[str]]:
     true = lgm.gp.Vecchia.dist(X, cov_func=0.8**2 * matern(2, ls=0.15), neighbors=20)
     y = np.random.default_rng(1).poisson(np.exp(0.5 + pm.draw(true, random_seed=1)))
     with pm.Model() as model:
-        ls, sigma = pm.InverseGamma("ls", 3.0, 0.4), pm.HalfNormal("sigma", 1.0)
+        ls = pm.InverseGamma("ls", 3.0, 0.4)
+        sigma = pm.HalfNormal("sigma", 1.0)
         f = lgm.gp.Vecchia("f", X, cov_func=sigma**2 * matern(2, ls=ls), neighbors=20)
         pm.Poisson("y", pm.math.exp(pm.Normal("level", 0.0, 2.0) + f), observed=y)
     return model, ["ls", "sigma"]
@@ -172,7 +179,8 @@ def default(model: pm.Model, names: list[str], args: Any) -> list[Any]:
     idata = sampled(model, args, step=step, callback=clock)
     end = time.process_time()
     r_hat, ess = quality(idata, names)
-    tuned, drawn = clock.tuned - begin - made, (end - clock.tuned) / args.draws
+    tuned = clock.tuned - begin - made
+    drawn = (end - clock.tuned) / args.draws
     total = made + tuned + drawn * args.draws * ENOUGH / ess
     layout = getattr(step.lgm.form, "layout", None)
     size = (step.lgm.form.dense_rows, None) if layout is None else (layout.N, layout.pattern.size)

@@ -329,9 +329,9 @@ class NoiseTuning(NamedTuple):
 
     @property
     def measured(self) -> int:
-        """Number of importance draws in an estimate of which the noise is measured.
+        """Number of importance draws in the estimates whose noise is measured.
 
-        If ``fewest`` is two, each draw costs a factorization.
+        If ``fewest`` is two, a draw costs as much as the rest of an evaluation.
         """
         return self.given or min(DRAWS_MEASURED, self.fewest)
 

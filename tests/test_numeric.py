@@ -55,6 +55,11 @@ def test_factor_verbs_agree_with_dense_algebra(K, rng, columns):
     np.testing.assert_allclose(factor.inverse(), np.linalg.inv(K))
     np.testing.assert_allclose(factor.inverse_diagonal(), np.linalg.inv(K).diagonal())
     assert factor.log_determinant == pytest.approx(np.linalg.slogdet(K)[1])
+    prior = DensePrior(np.zeros(7), K.copy())
+    before = prior.covariance_times(x)
+    np.testing.assert_allclose(before, K @ x)
+    np.testing.assert_array_equal(prior.multiply(x), factor.multiply(x))
+    np.testing.assert_array_equal(prior.covariance_times(x), before)
 
 
 @pytest.mark.parametrize("n", [1, 63, 64, 65, 150])

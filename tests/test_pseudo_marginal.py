@@ -33,6 +33,7 @@ import pymc_lgm as lgm
 
 from pymc_lgm import samplers
 from pymc_lgm.adaptation import LARGEST_NOISE, History, NoiseTuning
+from pymc_lgm.approximations.ep import ep
 from pymc_lgm.approximations.importance import (
     Coordinates,
     Proposal,
@@ -976,6 +977,24 @@ def test_tuning_rests_where_nothing_is_left_to_learn(rests, rng):
     assert all(chain.step()["cubic_ops"] > 0 for _ in range(5))
     test = invariance_of(chain, replicates=300, steps=3)
     assert test.pvalue > 1e-4
+
+
+def test_searches_of_a_climb_begin_at_the_sites_of_the_start(rng):
+    """Tens of evaluations, of which only the first is a search from nothing."""
+    (element,) = elements_of((lgm.PseudoMarginal, {}), "counts")
+    starts = []
+
+    def noted(likelihood, prior, *, start=None, **options):
+        starts.append(start)
+        return ep(likelihood, prior, start=start, **options)
+
+    element = searching(replace(element, surrogate=None), noted)
+    chain = Chain.start((element,), informed(), rng, tune=0)
+    chain.tunings = [element.start(chain.state, 500)]
+    chain.step(tune=True)
+    assert starts[0] is None
+    assert len(starts) > 10
+    assert all(start is not None for start in starts[1:])
 
 
 def test_an_emulator_of_few_jumps_goes_on_learning(rng):

@@ -161,7 +161,7 @@ def _shapes_of_latents(
     reads the shape of its value, for example.
     """
     own = set(latents).difference(cuts)
-    shapes = [v for v in ancestors(graphs, cuts) if v.owner and isinstance(v.owner.op, Shape)]
+    shapes = [v for v in ancestors(graphs, cuts) if isinstance(op_of(v), Shape)]
     read = [v for v in shapes if not own.isdisjoint(ancestors(v.owner.inputs, cuts))]
     return {v: pt.constant(np.array(shape_of(v.owner.inputs[0]), dtype=v.dtype)) for v in read}
 
