@@ -47,9 +47,11 @@ from pymc_lgm.gaussian import DensePrior
 from pymc_lgm.linalg import factorize, tally
 from pymc_lgm.moves import latent
 from pymc_lgm.moves.theta import metropolis as metropolis_module
+from pymc_lgm.moves.theta.climb import WORTH
 from pymc_lgm.moves.theta.emulated import SETTLED, Acceptance, is_settled
 from pymc_lgm.samplers import pseudo_marginal as element_module
 from pymc_lgm.samplers import sweep
+from pymc_lgm.samplers.interweaving import IN_A_ROW
 from pymc_lgm.samplers.schedule import Phase, Schedule
 from pymc_lgm.state import LikelihoodAt, State
 from pymc_lgm.targets import pseudo_marginal as module
@@ -696,6 +698,29 @@ def test_theta_moves_without_estimates_now_and_then_and_always_where_those_fail(
         assert abs(len(calls) / 400 - share) <= 5 * math.sqrt(share * (1 - share) / 400)
 
 
+@pytest.mark.parametrize("independent", [True, False])
+def test_the_walk_is_tuned_by_as_many_steps_as_draws(independent, monkeypatch):
+    """On low-noise estimates in a row, in a quarter of the draws: f moves with the walk."""
+    (element,) = elements_of((lgm.PseudoMarginal, INDEPENDENT), "counts")
+    whitened, calls = samplers.PARAMETERIZATIONS["whitened"], []
+    monkeypatch.setitem(
+        samplers.PARAMETERIZATIONS, "whitened", lambda *at: calls.append(1) or whitened(*at)
+    )
+    element = replace(element, independent=independent)
+    chain = Chain.start((element,), informed(), np.random.default_rng(8), tune=0)
+    steps = []
+    for _ in range(100):
+        calls.clear()
+        chain.step(tune=True)
+        steps.append(len(calls))
+    if independent:
+        assert set(steps) == {0, IN_A_ROW}
+        assert abs(sum(steps) / 100 - 1) < 5 * math.sqrt(3 / 100)
+    else:
+        assert set(steps) == {1}
+    assert chain.tunings[0].interweaving.draws == 100
+
+
 def test_pareto_k_needs_a_tail(rng):
     assert math.isnan(pareto_shape(np.log(rng.exponential(size=29))))
     assert math.isnan(pareto_shape(np.zeros(100)))
@@ -995,6 +1020,21 @@ def test_searches_of_a_climb_begin_at_the_sites_of_the_start(rng):
     assert starts[0] is None
     assert len(starts) > 10
     assert all(start is not None for start in starts[1:])
+
+
+def test_a_survey_is_made_at_the_mode(rng, monkeypatch):
+    """The climb ends there even if it gains less than the default asks for."""
+    (element,) = elements_of((lgm.PseudoMarginal, {}), "counts")
+    chain = Chain.start((element,), informed(), rng, tune=0)
+    start = chain.state
+    tuning = element.start(start, 500)
+    assert (element._climb(start, tuning).theta == start.theta).all()
+    mode = replace(element, surveys=True)._climb(start, tuning)
+
+    def density(state):
+        return state.at.approximation(element.explore).log_evidence + state.log_prior
+
+    assert 0.1 < density(mode) - density(start) < WORTH
 
 
 def test_an_emulator_of_few_jumps_goes_on_learning(rng):

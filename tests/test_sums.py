@@ -1,5 +1,6 @@
 """Sums of Gaussian families: their algebra, and models of them."""
 
+import math
 import re
 
 from dataclasses import replace
@@ -52,6 +53,7 @@ from pymc_lgm.model.fields import FIELDS
 from pymc_lgm.model.forms.sum import SumPredictor
 from pymc_lgm.model.series import as_series, is_series
 from pymc_lgm.state import AtTheta, State
+from pymc_lgm.steps import plan
 from pymc_lgm.targets.sufficient import SufficientTarget
 from pymc_lgm.testing import joint_test
 
@@ -721,8 +723,14 @@ def test_a_sum_is_held_where_theta_is_not_in_it(case, forced):
 
 
 @pytest.mark.slow
-def test_the_default_leaves_the_posterior_invariant_after_one_step_and_five(forced):
+@pytest.mark.parametrize("is_costly", [False, True])
+def test_the_default_leaves_the_posterior_invariant_after_one_step_and_five(
+    is_costly, forced, monkeypatch
+):
+    """If a factorization is costly, with a single importance draw."""
+    monkeypatch.setattr(plan, "COSTLY", -1.0 if is_costly else math.inf)
     step = build(lgm.PseudoMarginal, twin_of_the_toy())
+    assert step.plan.fewest == (1 if is_costly else 2)
     chain = Chain.start(step.elements, SumOfCounts(), np.random.default_rng(2), 300)
     for result in invariance_after((1, 5), chain, replicates=300):
         assert result.pvalue > LEVEL, result

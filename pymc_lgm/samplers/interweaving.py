@@ -25,11 +25,21 @@ SHARE = 0.2
 SHARE_OF_QUIET = 0.05
 """The same if estimates are low-noise: then few chains need the walk, which mixes more slowly."""
 
+IN_A_ROW = 4
+"""Steps of the walk in a row while it is tuned on low-noise estimates, in one draw in so many.
+
+A walk moves f, and estimates are then redrawn around f, which takes several times as long as the
+walk, in particular if a transport map is inverted. By hand, a draw of tuning on estimates took 4.1
+factorizations instead of 6.7 with 600 nearest neighbors, and 2.9 instead of 4.7 with counts of 100
+areas in 20 years.
+"""
+
 STUCK = 0.1
 """Acceptance of moves on estimates below which every draw includes the walk."""
 
-Turn = Literal["instead", "beside"] | None
-"""Whether the walk replaces the move on estimates, follows it, or is left out of this draw."""
+Turn = Literal["instead", "beside", "in a row"] | None
+"""Whether the walk replaces the move on estimates, follows it, makes `IN_A_ROW` steps after it, or
+is left out of this draw."""
 
 
 class InterweavingTuning(NamedTuple):
@@ -47,10 +57,11 @@ class InterweavingTuning(NamedTuple):
 
 @dataclass(frozen=True)
 class Interweaving:
-    """A walk after each move on estimates in tuning; later in one draw in five, or in twenty.
+    """A walk after moves on estimates in tuning; later instead of one draw in five, or in twenty.
 
-    If moves on estimates were hardly ever accepted in tuning, because no Gaussian q is near the
-    posterior of f, the walk runs in every draw.
+    In tuning there are as many steps of the walk as draws. If moves on estimates were hardly ever
+    accepted in tuning, because no Gaussian q is near the posterior of f, the walk runs in every
+    draw.
     """
 
     walk: Theta
@@ -65,6 +76,8 @@ class Interweaving:
         """Draw whether to walk in this draw; less often if estimates are low-noise (``quiet``)."""
         if tuning.walk is None:
             return None
+        if tune and quiet:
+            return "in a row" if rng.uniform() < 1.0 / IN_A_ROW else None
         if tune or tuning.always:
             return "beside"
         share = SHARE_OF_QUIET if quiet else SHARE
@@ -80,13 +93,15 @@ class Interweaving:
         stats: Stats,
     ) -> tuple[State, InterweavingTuning, Stats]:
         """Walk if this draw includes it; ``stats`` are those of the move on estimates."""
+        if tune:
+            acceptance = tuning.acceptance + stats["theta_acceptance"]
+            tuning = tuning._replace(acceptance=acceptance, draws=tuning.draws + 1)
         if turn is None:
             return state, tuning, stats
-        state, walk, walked = self.walk.run(rng, state, tuning.walk, tune)
+        for _ in range(IN_A_ROW if turn == "in a row" else 1):
+            state, walk, walked = self.walk.run(rng, state, tuning.walk, tune)
+            tuning = tuning._replace(walk=walk)
         if turn == "instead":
             # Leave out its scale: it belongs to another walk.
             stats |= {"theta_evaluations": 1.0, "theta_acceptance": walked["theta_acceptance"]}
-        if tune:
-            acceptance = tuning.acceptance + stats["theta_acceptance"]
-            tuning = InterweavingTuning(walk, acceptance, tuning.draws + 1)
         return state, tuning, stats

@@ -40,7 +40,8 @@ __all__ = ["Marginal", "MarginalTuning"]
 
 CLIMBING = 60
 """Largest number of gradients of a climb from PyMC's starting point, and never more than a tenth of
-the exploration. Most climbs end by themselves; this bounds those that do not."""
+the exploration, unless a survey follows. Most climbs end by themselves; this bounds those that do
+not."""
 
 NOISE_PERIOD = 4
 """While the chain explores, the noise is measured in every fourth draw, and f is drawn only then if
@@ -103,7 +104,10 @@ class Marginal:
         Early stopping, for a step that moves all variables: once tuning has nothing left to learn,
         its remaining draws repeat the current state.
     climbs : bool
-        Whether tuning begins with a climb to the mode of theta.
+        Whether tuning begins with a climb to the mass of theta.
+    surveys : bool
+        Whether the move on theta then surveys the mode of the evidence. If so, the climb ends at
+        the mode even if it gains little, so that the survey need not climb again.
     """
 
     explore: WarmSearch
@@ -120,6 +124,7 @@ class Marginal:
     predicts: bool = True
     rests: bool = False
     climbs: bool = True
+    surveys: bool = False
 
     @property
     def stats(self) -> tuple[str, ...]:
@@ -218,6 +223,8 @@ class Marginal:
             return state
         evidence = self._evidence(tuning)
         target = ApproximateMarginalTarget.fix(state, search=search, evidence=evidence)
+        if self.surveys:
+            return climb(target, CLIMBING, worth=0.0)
         return climb(target, min(CLIMBING, tuning.schedule.exploring // 10))
 
     def _approximately(

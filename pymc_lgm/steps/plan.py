@@ -37,6 +37,14 @@ FEW_THETAS = 3
 TRANSPORTED = 2
 """Fewest importance draws by a transport map. Each costs as much as the rest of a proposal."""
 
+COSTLY = 0.02
+"""Estimated seconds of a factorization from which on one importance draw is enough.
+
+A proposal then takes two factorizations instead of three. By hand, with counts of 100 areas in 20
+years (estimate: 0.09), a draw took 29 ms instead of 42, with as many effective draws. In a sum with
+a process at 200 places (0.009) it took 5.2 ms instead of 6.1, with 18% fewer effective draws.
+"""
+
 EXACT = 2
 """Fewest importance draws if q is the posterior of f. Any number gives the exact evidence. f is one
 of the draws, so with two it moves even if theta does not."""
@@ -546,10 +554,15 @@ def _estimates(facts: Facts, options: Options, fields: dict[str, Any]) -> Chosen
     """Importance draws of one estimate, those of two, and a walk that needs none."""
     given = options.importance
     exact = _is_exact(facts, options)
-    fewest = TRANSPORTED if fields["skewness"] == "transport" else facts.fewest
-    fewest = EXACT if exact else fewest
-    is_costly = fields["skewness"] == "transport" and facts.seconds > CALLS
-    noise = LARGEST_NOISE if is_costly else SMALL_NOISE
+    is_transported = fields["skewness"] == "transport"
+    if exact:
+        fewest = EXACT
+    elif is_transported:
+        # Without theta nothing but another importance draw moves f.
+        fewest = 1 if facts.seconds > COSTLY and facts.p else TRANSPORTED
+    else:
+        fewest = facts.fewest
+    noise = LARGEST_NOISE if is_transported and facts.seconds > CALLS else SMALL_NOISE
     N = None if options.n_importance is None else int(options.n_importance)
     of_N = (
         f"Tuning doubles it until a log ratio of two estimates has a variance of {noise} or less."

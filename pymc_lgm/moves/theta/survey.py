@@ -1,4 +1,4 @@
-"""A survey of a target without a gradient: its mode, its curvature there, and visits around it.
+"""A survey of a target without a gradient: its curvature at its mode, and visits around it.
 
 A random walk takes much of tuning to show an emulator the covariance of theta, if one component
 varies a hundred times less than another, or if there are many. Second differences show it in 2 p²
@@ -14,7 +14,6 @@ import numpy as np
 
 from pymc_lgm.approximations.emulator import Emulator, Visits, emulate
 from pymc_lgm.linalg import Array
-from pymc_lgm.moves.theta.climb import climb
 from pymc_lgm.targets.target import Target
 
 __all__ = ["MOST_COMPONENTS", "Survey", "survey"]
@@ -22,9 +21,6 @@ __all__ = ["MOST_COMPONENTS", "Survey", "survey"]
 MOST_COMPONENTS = 40
 """Largest number of components of theta: with more, evaluations by the thousand are most of tuning.
 """
-
-GRADIENTS = 30
-"""Largest number of finite-difference gradients of the climb."""
 
 AWAY = 0.5
 """Steps of second differences, in standard deviations: far above what a search's tolerance adds."""
@@ -45,12 +41,12 @@ class Survey(NamedTuple):
 
 
 def survey(rng: np.random.Generator, target: Target) -> Survey | None:
-    """Survey a deterministic target with two stages around its mode; ``None`` if that fails.
+    """Survey a deterministic target with two stages around its state; ``None`` if that fails.
 
-    Evaluations of the first stage: at most 30 (p + 1) for the climb, 2 p² + 4 p + 1 for the
-    curvature, and 1.5 p² + 4.5 p + 4 for visits, three for each coefficient of a quadratic.
+    The state must be close to the mode: see `climb`. Evaluations of the first stage: 2 p² + 4 p + 1
+    for the curvature, and 1.5 p² + 4.5 p + 4 for visits, three for each coefficient of a quadratic.
     """
-    center = climb(target, GRADIENTS, worth=0.0).theta
+    center = target.state.theta
     p = center.size
     model = target.state.model
     visits = list[tuple[Array, float, float]]()
@@ -67,7 +63,7 @@ def survey(rng: np.random.Generator, target: Target) -> Survey | None:
     root = _root(value, center)
     if root is None:
         return None
-    visits.clear()  # of a climb and of differences: they lie in lines
+    visits.clear()  # of differences: they lie in lines
     value(center)
     for _ in range(3 * (p + 1) * (p + 2) // 2):
         value(center + WIDE * root @ rng.standard_normal(p))
