@@ -1027,9 +1027,11 @@ def test_a_survey_is_made_at_the_mode(rng, monkeypatch):
     (element,) = elements_of((lgm.PseudoMarginal, {}), "counts")
     chain = Chain.start((element,), informed(), rng, tune=0)
     start = chain.state
-    tuning = element.start(start, 500)
-    assert (element._climb(start, tuning).theta == start.theta).all()
-    mode = replace(element, surveys=True)._climb(start, tuning)
+    assert (element._climb(start, element.start(start, 500)).theta == start.theta).all()
+    element = replace(element, move=replace(element.move, surveys=True))
+    # The few draws that compile a sampler make no survey.
+    assert (element._climb(start, element.start(start, 5)).theta == start.theta).all()
+    mode = element._climb(start, element.start(start, 500))
 
     def density(state):
         return state.at.approximation(element.explore).log_evidence + state.log_prior

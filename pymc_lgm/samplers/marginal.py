@@ -28,7 +28,7 @@ from pymc_lgm.moves.element import Stats
 from pymc_lgm.moves.latent import CurvatureHMC
 from pymc_lgm.moves.theta import Move
 from pymc_lgm.moves.theta.climb import climb
-from pymc_lgm.moves.theta.emulated import is_settled
+from pymc_lgm.moves.theta.emulated import begins_with_survey, is_settled
 from pymc_lgm.samplers.schedule import Phase, Schedule
 from pymc_lgm.state import State
 from pymc_lgm.targets.approximate_evidence import ApproximateEvidence
@@ -105,9 +105,6 @@ class Marginal:
         its remaining draws repeat the current state.
     climbs : bool
         Whether tuning begins with a climb to the mass of theta.
-    surveys : bool
-        Whether the move on theta then surveys the mode of the evidence. If so, the climb ends at
-        the mode even if it gains little, so that the survey need not climb again.
     """
 
     explore: WarmSearch
@@ -124,7 +121,6 @@ class Marginal:
     predicts: bool = True
     rests: bool = False
     climbs: bool = True
-    surveys: bool = False
 
     @property
     def stats(self) -> tuple[str, ...]:
@@ -217,13 +213,16 @@ class Marginal:
         return tuning._replace(sites=sites.renewed() if sites.thetas else sites)
 
     def _climb(self, state: State, tuning: MarginalTuning) -> State:
-        """Climb to the mass of the evidence: PyMC's starting point may be far from it."""
+        """Climb to the mass of the evidence: PyMC's starting point may be far from it.
+
+        If the move on theta then surveys the mode, the climb ends there, even if it gains little.
+        """
         search = self.explore.with_line(tuning.sites.line)
         if state.theta.size == 0 or state.at.approximation(search) is None:
             return state
         evidence = self._evidence(tuning)
         target = ApproximateMarginalTarget.fix(state, search=search, evidence=evidence)
-        if self.surveys:
+        if begins_with_survey(self.move, tuning.move):
             return climb(target, CLIMBING, worth=0.0)
         return climb(target, min(CLIMBING, tuning.schedule.exploring // 10))
 

@@ -113,7 +113,6 @@ class Marginal(LatentGaussianStep):
             defensive=self.plan.defensive,
             rests=facts.is_alone,
             climbs=facts.climbs,
-            surveys=self.plan.warmup_move == "survey",
         )
         return [self.element]
 

@@ -33,6 +33,7 @@ __all__ = [
     "EmulatorFit",
     "EmulatorTuning",
     "SurrogateTransitionInfo",
+    "begins_with_survey",
     "is_settled",
     "rounds_of",
     "surrogate_transition",
@@ -227,6 +228,13 @@ def is_settled(learnt: Any) -> bool:
     return known and learnt.acceptance.proposals >= RECENT and learnt.acceptance.mean >= SETTLED
 
 
+def begins_with_survey(move: object, learnt: object) -> bool:
+    """Whether a move on theta will survey its target, because tuning is long enough."""
+    if not (isinstance(move, Emulated) and isinstance(learnt, EmulatorTuning)):
+        return False
+    return move.surveys and learnt.judged_from >= SHORTEST
+
+
 @dataclass(frozen=True)
 class Emulated:
     """Surrogate transitions, and another move on theta: NUTS, or a walk without a gradient.
@@ -317,7 +325,7 @@ class Emulated:
         self, rng: np.random.Generator, target: Target, tuning: EmulatorTuning
     ) -> EmulatorTuning:
         """Begin with the emulator and the covariance of a survey, unless tuning is too short."""
-        if not self.surveys or not target.has_stages or tuning.judged_from < SHORTEST:
+        if not target.has_stages or not begins_with_survey(self, tuning):
             return tuning
         found = survey(rng, target)
         if found is None:
