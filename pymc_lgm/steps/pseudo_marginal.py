@@ -111,11 +111,11 @@ class PseudoMarginal(Marginal):
     A proposal costs two O(n³) operations, the factors of K and B; each step of NUTS costs two more.
     In tuning, and later at thetas far from those of tuning, q is optimized for 3 to 8 operations.
     Tuning stops early if no other step moves anything and four jumps in five are accepted after 320
-    draws (or 640, 1280, ...), with at most two hyper-parameters after 160: an eighth of tuning is
-    still used, and the chain does not move in the rest. ``sample_stats``: ``theta_acceptance``,
-    ``theta_scale``, ``log_evidence``, ``log_evidence_sd``, ``pareto_k``, ``n_importance``,
-    ``mode_iterations``, the statistics of the latent move, ``cubic_ops``, ``numerical_rejections``;
-    with NUTS also ``theta_steps``, with a slice ``theta_evaluations``.
+    draws (or 640, 1280, ...): an eighth of tuning is still used, and the chain does not move in the
+    rest. ``sample_stats``: ``theta_acceptance``, ``theta_scale``, ``log_evidence``,
+    ``log_evidence_sd``, ``pareto_k``, ``n_importance``, ``mode_iterations``, the statistics of the
+    latent move, ``cubic_ops``, ``numerical_rejections``; with NUTS also ``theta_steps``, with a
+    slice ``theta_evaluations``.
 
     References
     ----------
