@@ -58,7 +58,8 @@ def climb(target: Target, n_gradients: int, worth: float | None = None) -> State
         A deterministic target. Without a ``slope`` its gradient comes from finite differences of p
         evaluations.
     n_gradients : int
-        Largest number of gradients.
+        Largest number of gradients. With one there is no step; a ``slope`` is evaluated even so,
+        because a sampler is compiled by a few draws that may climb no further.
     worth : float, optional
         Nats that the climb has to gain; by default `WORTH` and one per component.
 
@@ -67,6 +68,8 @@ def climb(target: Target, n_gradients: int, worth: float | None = None) -> State
     State
         The target's own state if it is within ``worth`` of the best one.
     """
+    if n_gradients < 2 and not target.has_slope:
+        return target.state
     here = start = _point_at(target, target.state.theta)
     if here is None or start is None:
         return target.state
