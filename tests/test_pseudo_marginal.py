@@ -49,8 +49,8 @@ from pymc_lgm.moves import latent
 from pymc_lgm.moves.theta import metropolis as metropolis_module
 from pymc_lgm.moves.theta.climb import WORTH
 from pymc_lgm.moves.theta.emulated import SETTLED, Acceptance, is_settled
+from pymc_lgm.samplers import marginal, sweep
 from pymc_lgm.samplers import pseudo_marginal as element_module
-from pymc_lgm.samplers import sweep
 from pymc_lgm.samplers.interweaving import IN_A_ROW
 from pymc_lgm.samplers.schedule import Phase, Schedule
 from pymc_lgm.state import LikelihoodAt, State
@@ -1002,6 +1002,22 @@ def test_tuning_rests_where_nothing_is_left_to_learn(rests, rng):
     assert all(chain.step()["cubic_ops"] > 0 for _ in range(5))
     test = invariance_of(chain, replicates=300, steps=3)
     assert test.pvalue > 1e-4
+
+
+@pytest.mark.parametrize(("rests", "first", "last"), [(True, 160, 320), (False, 320, 372)])
+def test_noise_is_measured_after_the_fits_that_may_be_the_last(rests, first, last, monkeypatch):
+    """Fits are renewed after draws 160 and 320, and exploration ends after 320 or 375."""
+    (element,) = elements_of((lgm.PseudoMarginal, {}), "counts")
+    element = replace(element, rests=rests)
+    chain = Chain.start((element,), informed(), np.random.default_rng(0), tune=0)
+    chain.tunings = [element.start(chain.state, 500)]
+    draws, measured = [], []
+    monkeypatch.setattr(marginal, "noise_of_ratio", lambda *_: measured.append(len(draws)) or 0.0)
+    while not chain.tunings[0].schedule.is_explored:
+        draws.append(None)
+        chain.step(tune=True)
+    assert measured == list(range(first, last + 1, 4))
+    assert chain.tunings[0].noise.ratios == len(measured)
 
 
 def test_searches_of_a_climb_begin_at_the_sites_of_the_start(rng):

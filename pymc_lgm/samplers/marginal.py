@@ -28,7 +28,7 @@ from pymc_lgm.moves.element import Stats
 from pymc_lgm.moves.latent import CurvatureHMC
 from pymc_lgm.moves.theta import Move
 from pymc_lgm.moves.theta.climb import climb
-from pymc_lgm.moves.theta.emulated import begins_with_survey, is_settled
+from pymc_lgm.moves.theta.emulated import ENOUGH, begins_with_survey, is_settled
 from pymc_lgm.samplers.schedule import Phase, Schedule
 from pymc_lgm.state import State
 from pymc_lgm.targets.approximate_evidence import ApproximateEvidence
@@ -45,7 +45,8 @@ not."""
 
 NOISE_PERIOD = 4
 """While the chain explores, the noise is measured in every fourth draw, and f is drawn only then if
-no other step needs it: each costs as much as the rest of a draw."""
+no other step needs it: each costs as much as the rest of a draw. The noise is not measured as long
+as it would be forgotten, because fits are certain to be renewed before exploration ends."""
 
 
 class MarginalTuning(NamedTuple):
@@ -263,7 +264,8 @@ class Marginal:
         if sites.thetas and (schedule.is_renewal or full):
             sites = sites.renewed()
             noise = noise if schedule.is_explored else noise.restarted()
-        if self._measures_noise and schedule.explored % NOISE_PERIOD == 0:
+        counts = schedule.is_last_fit(ENOUGH if self.rests else schedule.exploring)
+        if self._measures_noise and counts and schedule.explored % NOISE_PERIOD == 0:
             q_measured = self._q_to_measure(state, tuning, q)
             noise = noise.update(self._noise(rng, state, q_measured, noise.measured))
         return tuning._replace(schedule=schedule, sites=sites, noise=noise)

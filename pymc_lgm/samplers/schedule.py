@@ -80,8 +80,16 @@ class Schedule(NamedTuple):
     @property
     def is_renewal(self) -> bool:
         """Whether fits are due after the last draw of exploration: draws 5, 10, 20, 40, ..."""
-        rounds, rest = divmod(self.explored, 5)
-        return rest == 0 and rounds > 0 and rounds & (rounds - 1) == 0
+        return self.explored > 0 and self.next_renewal == 2 * self.explored
+
+    @property
+    def next_renewal(self) -> int:
+        """The draw of exploration after which fits are due next."""
+        return 5 << (self.explored // 5).bit_length()
+
+    def is_last_fit(self, fewest: int) -> bool:
+        """Whether exploration may end before fits are renewed, early from draw ``fewest`` on."""
+        return self.is_explored or self.next_renewal >= min(fewest, self.exploring)
 
     @property
     def is_explored(self) -> bool:

@@ -28,6 +28,7 @@ from pymc_lgm.state import State, acceptance_probability
 from pymc_lgm.targets.target import Target
 
 __all__ = [
+    "ENOUGH",
     "Acceptance",
     "Emulated",
     "EmulatorFit",
