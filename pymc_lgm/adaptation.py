@@ -290,8 +290,8 @@ class NoiseTuning(NamedTuple):
     factorization, and the variance in the tails of the posterior is ten times that at its center.
     With an average variance of 1, chains stayed in the tails for a hundred draws at a time, and ESS
     did not show it before they had visited the tails. Therefore the limit is `SMALL_NOISE`. If a
-    draw costs as much as everything else, ``fewest`` is two. If most of the time is spent on draws
-    and not on calls in Python, ``limit`` is `LARGEST_NOISE`.
+    draw costs as much as everything else, ``fewest`` is two, or one if that is slow. If most of the
+    time is spent on draws and not on calls in Python, ``limit`` is `LARGEST_NOISE`.
     """
 
     total: float = 0.0
@@ -329,10 +329,7 @@ class NoiseTuning(NamedTuple):
 
     @property
     def measured(self) -> int:
-        """Number of importance draws in the estimates whose noise is measured.
-
-        If ``fewest`` is two, a draw costs as much as the rest of an evaluation.
-        """
+        """Number of importance draws in the estimates whose noise is measured."""
         return self.given or min(DRAWS_MEASURED, self.fewest)
 
     def _wanted(self, limit: float) -> float:

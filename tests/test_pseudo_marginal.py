@@ -683,36 +683,38 @@ def informed():
     return toy
 
 
-@pytest.mark.slow
-def test_theta_moves_without_estimates_now_and_then_and_always_where_those_fail(monkeypatch):
-    (element,) = elements_of((lgm.PseudoMarginal, INDEPENDENT | {"n_importance": 1}), "counts")
-    whitened, calls = samplers.PARAMETERIZATIONS["whitened"], []
+@pytest.fixture
+def walks(monkeypatch):
+    """A list with one item for each step of the walk that needs no estimate."""
+    whitened, steps = samplers.PARAMETERIZATIONS["whitened"], []
     monkeypatch.setitem(
-        samplers.PARAMETERIZATIONS, "whitened", lambda *at: calls.append(1) or whitened(*at)
+        samplers.PARAMETERIZATIONS, "whitened", lambda *at: steps.append(1) or whitened(*at)
     )
+    return steps
+
+
+@pytest.mark.slow
+def test_theta_moves_without_estimates_now_and_then_and_always_where_those_fail(walks):
+    (element,) = elements_of((lgm.PseudoMarginal, INDEPENDENT | {"n_importance": 1}), "counts")
     for too_large, share in ((1.0, 0.2), (1e-4, 1.0)):
         search = searching(element, partial(poor, too_large=too_large))
         chain = Chain.start((search,), informed(), np.random.default_rng(8), tune=200)
-        calls.clear()
+        walks.clear()
         chain.draws(400)
-        assert abs(len(calls) / 400 - share) <= 5 * math.sqrt(share * (1 - share) / 400)
+        assert abs(len(walks) / 400 - share) <= 5 * math.sqrt(share * (1 - share) / 400)
 
 
 @pytest.mark.parametrize("independent", [True, False])
-def test_the_walk_is_tuned_by_as_many_steps_as_draws(independent, monkeypatch):
+def test_the_walk_is_tuned_by_as_many_steps_as_draws(independent, walks):
     """On low-noise estimates in a row, in a quarter of the draws: f moves with the walk."""
     (element,) = elements_of((lgm.PseudoMarginal, INDEPENDENT), "counts")
-    whitened, calls = samplers.PARAMETERIZATIONS["whitened"], []
-    monkeypatch.setitem(
-        samplers.PARAMETERIZATIONS, "whitened", lambda *at: calls.append(1) or whitened(*at)
-    )
     element = replace(element, independent=independent)
     chain = Chain.start((element,), informed(), np.random.default_rng(8), tune=0)
     steps = []
     for _ in range(100):
-        calls.clear()
+        walks.clear()
         chain.step(tune=True)
-        steps.append(len(calls))
+        steps.append(len(walks))
     if independent:
         assert set(steps) == {0, IN_A_ROW}
         assert abs(sum(steps) / 100 - 1) < 5 * math.sqrt(3 / 100)
@@ -1011,7 +1013,8 @@ def test_noise_is_measured_after_the_fits_that_may_be_the_last(rests, first, las
     element = replace(element, rests=rests)
     chain = Chain.start((element,), informed(), np.random.default_rng(0), tune=0)
     chain.tunings = [element.start(chain.state, 500)]
-    draws, measured = [], []
+    draws = []
+    measured = []
     monkeypatch.setattr(marginal, "noise_of_ratio", lambda *_: measured.append(len(draws)) or 0.0)
     while not chain.tunings[0].schedule.is_explored:
         draws.append(None)
@@ -1038,7 +1041,7 @@ def test_searches_of_a_climb_begin_at_the_sites_of_the_start(rng):
     assert all(start is not None for start in starts[1:])
 
 
-def test_a_survey_is_made_at_the_mode(rng, monkeypatch):
+def test_a_survey_is_made_at_the_mode(rng):
     """The climb ends there even if it gains less than the default asks for."""
     (element,) = elements_of((lgm.PseudoMarginal, {}), "counts")
     chain = Chain.start((element,), informed(), rng, tune=0)

@@ -173,6 +173,17 @@ def test_a_climb_comes_to_where_the_mass_is(slope):
     assert target.evaluate(state.theta)[0] > -WORTH
 
 
+@pytest.mark.parametrize("slope", [True, False])
+def test_a_climb_of_one_gradient_makes_no_differences(slope):
+    """The draws that compile a sampler must compile a slope, and nothing else of the climb."""
+    target = Banana().target([-30.0, 9.0], slope)
+    name, evaluated = "slope" if slope else "evaluate", []
+    of = getattr(target, name)
+    target = replace(target, **{name: lambda theta: evaluated.append(theta) or of(theta)})
+    assert climb(target, 1) is target.state
+    assert len(evaluated) == slope
+
+
 def test_a_start_that_is_good_enough_stays():
     target = Banana().target([4.0, 2.0], True)
     assert climb(target, 60) is target.state

@@ -732,6 +732,7 @@ def test_the_default_leaves_the_posterior_invariant_after_one_step_and_five(
     step = build(lgm.PseudoMarginal, twin_of_the_toy())
     assert step.plan.fewest == (1 if is_costly else 2)
     chain = Chain.start(step.elements, SumOfCounts(), np.random.default_rng(2), 300)
+    assert chain.tunings[0].noise.n_importance == step.plan.fewest
     for result in invariance_after((1, 5), chain, replicates=300):
         assert result.pvalue > LEVEL, result
 

@@ -26,7 +26,7 @@ SHARE_OF_QUIET = 0.05
 """The same if estimates are low-noise: then few chains need the walk, which mixes more slowly."""
 
 IN_A_ROW = 4
-"""Steps of the walk in a row while it is tuned on low-noise estimates, in one draw in so many.
+"""While the walk is tuned on low-noise estimates, one draw in four makes four steps of it.
 
 A walk moves f, and estimates are then redrawn around f, which takes several times as long as the
 walk, in particular if a transport map is inverted. By hand, a draw of tuning on estimates took 4.1

@@ -46,7 +46,7 @@ not."""
 NOISE_PERIOD = 4
 """While the chain explores, the noise is measured in every fourth draw, and f is drawn only then if
 no other step needs it: each costs as much as the rest of a draw. The noise is not measured as long
-as it would be forgotten, because fits are certain to be renewed before exploration ends."""
+as fits of the sites are certain to be renewed before exploration ends: q changes with them."""
 
 
 class MarginalTuning(NamedTuple):
@@ -105,7 +105,7 @@ class Marginal:
         Early stopping, for a step that moves all variables: once tuning has nothing left to learn,
         its remaining draws repeat the current state.
     climbs : bool
-        Whether tuning begins with a climb to the mass of theta.
+        Whether tuning begins with a climb to the mass of the evidence.
     """
 
     explore: WarmSearch

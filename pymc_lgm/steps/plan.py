@@ -40,9 +40,11 @@ TRANSPORTED = 2
 COSTLY = 0.02
 """Estimated seconds of a factorization from which on one importance draw is enough.
 
-A proposal then takes two factorizations instead of three. By hand, with counts of 100 areas in 20
-years (estimate: 0.09), a draw took 29 ms instead of 42, with as many effective draws. In a sum with
-a process at 200 places (0.009) it took 5.2 ms instead of 6.1, with 18% fewer effective draws.
+A proposal then takes two factorizations instead of three. The estimate is that of a loop over
+columns. BLAS takes about a tenth of it, so the limit is some 2 ms. By hand, with counts of 100
+areas in 20 years (estimate: 0.09), a draw took 29 ms instead of 42, with as many effective draws.
+In a sum with a process at 200 places (0.009) it took 5.2 ms instead of 6.1, with 18% fewer
+effective draws.
 """
 
 EXACT = 2

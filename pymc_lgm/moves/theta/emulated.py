@@ -58,9 +58,9 @@ WALKS = 4
 ENOUGH = 320
 """Fewest draws after which tuning may stop.
 
-By hand, with 160 draws and one to three hyper-parameters tuning took two thirds of the time. But in
-a trend whose slope moves one of eight chains then had a seventh of its effective draws, because
-the emulator did not know a tail of the scale. With four hyper-parameters so had one of ten.
+By hand, with 160 draws tuning took two thirds of the time. But in a trend whose slope moves one of
+twelve chains then had a ninth of its effective draws, because the emulator did not know a tail of
+the scale. In a model of space and time one of five runs had half of them.
 """
 
 SETTLED = 0.8
@@ -234,11 +234,9 @@ def is_settled(learnt: Any) -> bool:
     return known and learnt.acceptance.proposals >= RECENT and learnt.acceptance.mean >= SETTLED
 
 
-def begins_with_survey(move: object, learnt: object) -> bool:
+def begins_with_survey(move: object, learnt: Any) -> bool:
     """Whether a move on theta will survey its target, because tuning is long enough."""
-    if not (isinstance(move, Emulated) and isinstance(learnt, EmulatorTuning)):
-        return False
-    return move.surveys and learnt.judged_from >= SHORTEST
+    return isinstance(move, Emulated) and move.surveys and learnt.judged_from >= SHORTEST
 
 
 @dataclass(frozen=True)
