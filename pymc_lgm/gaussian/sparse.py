@@ -40,13 +40,15 @@ By hand, with counts in space and time (230 000 elements of L), milliseconds of 
 blocks: 8 columns 3.8 and 1.5, 16 columns 7.4 and 2.0, 32 columns 13 and 3.0; 4 columns 2.2 and 1.8.
 """
 
-HEAVY = 40
+HEAVY = 30
 """Multiplications per element of L from which on columns are factorized in blocks, by BLAS.
 
 A dense end does not count, since LAPACK factorizes it either way. By hand, milliseconds of a factor
-and of its inverse, by columns and in blocks: a map of 1936 areas (26) 0.8 + 1.6 and 1.0 + 2.1, of
-10 000 (53) 8.0 + 21 and 6.9 + 13; counts in space and time, 36 areas by 12 periods (44) 1.1 + 2.3
-and 0.7 + 1.1, 144 by 15 (120) 25 + 74 and 8.3 + 13.
+and of its inverse, by columns and in blocks: a map of 1936 areas (23) 0.42 + 0.95 and 0.52 + 1.2,
+of 4900 (36) 1.9 + 4.4 and 1.6 + 3.3; squared neighborhoods of 400 areas (31) 0.18 + 0.36 and 0.14 +
+0.20; counts in space and time, 144 areas by 15 periods (110) 8.8 + 23 and 3.0 + 4.7. With one
+right-hand side, a solve in blocks takes twice as long on these maps, and two thirds as long on the
+last.
 """
 
 
@@ -80,8 +82,9 @@ def fill_reducing_order(neighbors: csc_array) -> Index:
 class Pattern:
     """The pattern of a symmetric matrix A and its factor L, made by `of` once per model.
 
-    If L is factorized in blocks, its columns are in an order in which supernodes are long, and some
-    of its elements are zero. This changes no coordinate ξ: they keep the order they had before.
+    If L is factorized in blocks, it is stored in blocks: see `pymc_lgm.gaussian.supernodes`. Its
+    columns are in an order in which supernodes are long, and some of its elements are zero. This
+    changes no coordinate ξ: they keep the order they had before.
 
     Attributes
     ----------
@@ -93,7 +96,7 @@ class Pattern:
         L in compressed columns: the start of each column, (n + 1,), and the rows of its elements,
         the diagonal first.
     place : ndarray of int, shape (q,)
-        The position in L of each element of A.
+        The position of each element of A in the array of the elements of L.
     coordinates : ndarray of int, shape (n,), optional
         The coordinate ξ that is the i-th in the factor's order; by default ξ has that order.
     """
@@ -117,7 +120,9 @@ class Pattern:
         order = order[post]
         rows, columns, starts, below = _filled(A, order)
         starts, below = supernodes.relax(starts, below)
-        return cls(order, rows, columns, starts, below, _places(starts, below, rows, columns), post)
+        in_blocks, _ = supernodes.places(starts, supernodes.find_supernodes(starts, below))
+        place = in_blocks[_places(starts, below, rows, columns)]
+        return cls(order, rows, columns, starts, below, place, post)
 
     @property
     def size(self) -> int:
@@ -147,6 +152,19 @@ class Pattern:
     def blocks(self) -> Index | None:
         """The same; ``None`` if L has too few elements for a factorization in blocks to pay."""
         return None if self.coordinates is None else self.supernodes
+
+    @cached_property
+    def _stored(self) -> tuple[Index, int]:
+        """Where the diagonal of L is stored, in the factor's order, and the size of the array."""
+        if self.blocks is None:
+            return self.starts[:-1], self.below.size
+        in_blocks, size = supernodes.places(self.starts, self.blocks)
+        return in_blocks[self.starts[:-1]], size
+
+    @property
+    def of_diagonal(self) -> Index:
+        """The position of the diagonal of L among its stored elements, shape (n,)."""
+        return self._stored[0]
 
     @cached_property
     def of_coordinates(self) -> Index | None:
@@ -182,7 +200,7 @@ class Pattern:
 
     def factorize(self, values: Array) -> SparseFactor | None:
         """L of A with these elements; ``None`` if A is not numerically positive definite."""
-        L = np.zeros(self.below.size)
+        L = np.zeros(self._stored[1])
         L[self.place] = values
         if self.blocks is not None:
             done = supernodes.cholesky(self.starts, self.below, self.blocks, L)
@@ -207,7 +225,7 @@ class SparseRoot:
     ----------
     pattern : Pattern
     L : ndarray
-        Elements of L, in the order of ``pattern.below``.
+        Elements of L, in the order of ``pattern.below``, or in blocks if it has ``blocks``.
     """
 
     pattern: Pattern
@@ -216,7 +234,7 @@ class SparseRoot:
     @cached_property
     def log_determinant(self) -> float:
         """log|A|."""
-        return 2.0 * float(np.log(self.L[self.pattern.starts[:-1]]).sum())
+        return 2.0 * float(np.log(self.L[self.pattern.of_diagonal]).sum())
 
     def solve(self, x: Array) -> Array:
         """L⁻¹ x."""
@@ -244,13 +262,13 @@ class SparseRoot:
     def multiply(self, xi: Array) -> Array:
         """L ξ."""
         y = self._coordinates(xi)
-        loops.multiply(self.pattern.starts, self.pattern.below, self.L, y)
+        self._multiply(y)
         return y[self.pattern.back].reshape(xi.shape)
 
     def multiply_transposed(self, x: Array) -> Array:
         """Lᵀ x."""
         y = _columns(x[self.pattern.order])
-        loops.multiply_transposed(self.pattern.starts, self.pattern.below, self.L, y)
+        self._multiply_transposed(y)
         return self._listed(y).reshape(x.shape)
 
     def _solve(self, y: Array) -> None:
@@ -261,6 +279,14 @@ class SparseRoot:
         """y ← L⁻ᵀ y."""
         loops.solve_transposed(self.pattern.starts, self.pattern.below, self.L, y)
 
+    def _multiply(self, y: Array) -> None:
+        """y ← L y."""
+        loops.multiply(self.pattern.starts, self.pattern.below, self.L, y)
+
+    def _multiply_transposed(self, y: Array) -> None:
+        """y ← Lᵀ y."""
+        loops.multiply_transposed(self.pattern.starts, self.pattern.below, self.L, y)
+
 
 class SparseFactor(SparseRoot):
     """L with its fill: the inverse is known where L has elements, and many columns are solved fast.
@@ -269,32 +295,44 @@ class SparseFactor(SparseRoot):
     """
 
     @cached_property
-    def _blocks(self) -> Array:
-        """L in blocks."""
-        found: Array = supernodes.to_blocks(self.pattern.starts, self.pattern.supernodes, self.L)
-        return found
+    def _blocks(self) -> tuple[Index, Index, Index, Array]:
+        """The pattern, where supernodes begin, and L in blocks."""
+        of = self.pattern
+        L = self.L
+        if of.blocks is None:
+            L = supernodes.to_blocks(of.starts, of.supernodes, L)
+        return of.starts, of.below, of.supernodes, L
 
     def _solve(self, y: Array) -> None:
-        if y.shape[1] < MANY:
+        if self.pattern.blocks is None and y.shape[1] < MANY:
             super()._solve(y)
-            return
-        pattern = self.pattern
-        supernodes.solve(pattern.starts, pattern.below, pattern.supernodes, self._blocks, y)
+        else:
+            supernodes.solve(*self._blocks, y)
 
     def _solve_transposed(self, y: Array) -> None:
-        if y.shape[1] < MANY:
+        if self.pattern.blocks is None and y.shape[1] < MANY:
             super()._solve_transposed(y)
-            return
-        where = self.pattern.starts, self.pattern.below, self.pattern.supernodes
-        supernodes.solve_transposed(*where, self._blocks, y)
+        else:
+            supernodes.solve_transposed(*self._blocks, y)
+
+    def _multiply(self, y: Array) -> None:
+        if self.pattern.blocks is None:
+            super()._multiply(y)
+        else:
+            supernodes.multiply(*self._blocks, y)
+
+    def _multiply_transposed(self, y: Array) -> None:
+        if self.pattern.blocks is None:
+            super()._multiply_transposed(y)
+        else:
+            supernodes.multiply_transposed(*self._blocks, y)
 
     @cached_property
     def inverse(self) -> Array:
-        """A⁻¹ on the pattern of L, by Takahashi's equations."""
+        """A⁻¹ on the pattern of L, stored as L is, by Takahashi's equations."""
+        if self.pattern.blocks is not None:
+            return supernodes.takahashi(*self._blocks)
         pattern, S = self.pattern, np.zeros(self.L.size)
-        if pattern.blocks is not None:
-            supernodes.takahashi(pattern.starts, pattern.below, pattern.blocks, self._blocks, S)
-            return S
         if pattern.tail < pattern.n:
             begin, m = pattern.starts[pattern.tail], pattern.n - pattern.tail
             square, _ = lapack.dtpttr(m, self.L[begin:], uplo="L")
@@ -305,7 +343,7 @@ class SparseFactor(SparseRoot):
     @property
     def inverse_diagonal(self) -> Array:
         """(A⁻¹)_ii."""
-        result: Array = self.inverse[self.pattern.starts[:-1]][self.pattern.back]
+        result: Array = self.inverse[self.pattern.of_diagonal][self.pattern.back]
         return result
 
     @property
