@@ -39,7 +39,7 @@ from pymc_lgm.approximations.left_out import (
     combinations,
     integrate_lines,
 )
-from pymc_lgm.gaussian.sites import nonnegative, rooted, roots
+from pymc_lgm.gaussian.sites import as_operator, cholesky_factors, nonnegative
 from pymc_lgm.gaussian.sums import Layout, SumPrior, blocks_at
 from pymc_lgm.linalg import Array
 
@@ -251,7 +251,7 @@ class _Sets:
                 F = self.free[part]
                 free = A @ F
                 P = F @ P @ F + np.eye(A.shape[2]) - F
-            _, inverse = roots(P)
+            _, inverse = cholesky_factors(P)
             yield part, A, inverse, free @ inverse.swapaxes(1, 2)
 
     def _blocks(self, at: _At, elements: Array, part: slice) -> Array:
@@ -416,7 +416,7 @@ class _LocalLines(ObservationLines):
         z = f - prior.mean
         of_Q = prior.precision_times(prior.state(z))
         self._slope = (c * np.where(sets.elements >= 0, of_Q[sets.elements], 0.0)).sum(axis=1)
-        pull = (q.sites.nu - rooted(at.W).times(z))[N:]
+        pull = (q.sites.nu - as_operator(at.W).times(z))[N:]
         self._center = self._variance * (self._change @ pull - self._slope)
 
     def _others(self, lines: Index, t: Array) -> Array:
