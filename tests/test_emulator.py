@@ -33,11 +33,11 @@ import pymc_lgm as lgm
 from pymc_lgm import moves, samplers
 from pymc_lgm.adaptation import History
 from pymc_lgm.approximations.emulator import (
+    FARTHEST,
     LENGTHS,
     LEVEL,
     NOISES,
     SCALES,
-    WIDEST,
     Emulator,
     Visits,
     coordinates_of,
@@ -152,7 +152,7 @@ def test_of_many_visits_those_widest_apart_say_how_sure_it_is(rng):
     emulator = emulate(visits(count, rng), CENTER, ROOT)
     assert emulator.points.shape == (2, count)
     _, s, _, cov = process(emulator)
-    expected = s**4 * np.linalg.inv(cov[:WIDEST, :WIDEST])
+    expected = s**4 * np.linalg.inv(cov[:FARTHEST, :FARTHEST])
     np.testing.assert_allclose(emulator.precision, expected, atol=1e-7 * np.abs(expected).max())
     apart = pdist(emulator.points.T[:20]).min()
     assert apart > 3.0 * pdist(emulator.points.T[-20:]).min()
