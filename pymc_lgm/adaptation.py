@@ -44,7 +44,7 @@ accepted with probability 2 Φ(−σ/2): 0.91 for σ² = 0.05.
 """
 
 LARGEST_NOISE = 0.25
-"""The same if importance draws take most of the time: 2 Φ(−σ/2) is 0.80.
+"""Largest variance that is accepted if importance draws take most of the time: 2 Φ(−σ/2) is 0.80.
 
 From a variance of 0.06 to 0.25, N falls to a quarter: from 8 to 2, say. If everything else in a
 proposal costs as much as four draws, the proposal then takes half the time. About one more proposal

@@ -13,8 +13,8 @@ only the observations that read S change, and t is the change of eta_k. Its vari
 largest. Lines that change different observations share rows of f. In a series of thousands of
 observations, some fifty rows have a node of each line.
 
-If the observation reads several elements of eta, a are those of the combination of which it says
-most, as in `left_out`.
+If the observation reads several elements of eta, a belongs to the combination about which it is
+most informative, as in `left_out`.
 
 If C_Sᵀ x is fixed by a constraint, x_S = F y, where F projects onto the vectors that C_Sᵀ makes 0.
 Then (F P_SS F + I − F)⁻¹ F a is in the place of P_SS⁻¹ a.

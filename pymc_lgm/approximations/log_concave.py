@@ -23,8 +23,8 @@ MOST_STEPS = 60
 1e-18 of an interval, which is less than a rounding error."""
 
 LEAST_RISE = 0.3
-"""An outer tangent must rise by at least so many nats towards the middle. A flatter one would have
-a long tail, from which most proposals would be rejected.
+"""An outer tangent must rise by at least this many nats towards the middle. A flatter one would
+have a long tail, from which most proposals would be rejected.
 
 The number of proposals per draw was measured on random effects of counts and of binomial
 observations, with standard deviations of 0.3 to 3. It is 1.15 to 1.2 for a least rise from 0.03 to

@@ -60,7 +60,7 @@ class Place:
     posterior : Posterior
         The prior conditioned on W at f.
     third : ndarray, shape (n,)
-        ∂³ℓ/∂f³; NaN where an observation reads several f_i.
+        ∂³ℓ/∂f³; NaN if an observation reads several f_i.
     """
 
     at: AtTheta
