@@ -115,8 +115,7 @@ CENSORED: dict[Any, Parameters] = {
     pm.Exponential: ((LOG_AFFINE,),),
     pm.Poisson: ((LOG_AFFINE,),),
 }
-"""Kinds of parameters for observations in a `pymc.Censored`: probabilities must be log-concave,
-too.
+"""Kinds of parameters in a `pymc.Censored`, whose probabilities must be log-concave as well.
 
 If y or log y is f plus noise with a log-concave density, that density is log-concave in y and f
 together, and its integral over y is log-concave in f (Prékopa 1973). This holds for log y if y is a
