@@ -217,11 +217,7 @@ def is_nearest(x: Any) -> bool:
 def conditionals(
     cov_func: Any, points: Array, known: Neighbors, jitter: float
 ) -> tuple[Variable, Variable]:
-    """Graphs of B, (n, m), and D, (n,), in the order of the neighbors.
-
-    The last row of the Cholesky factor of a block, of N(i) and then i, is (B_i L, √D_i), with L the
-    factor of the covariance of N(i).
-    """
+    """Graphs of B, (n, m), and D, (n,), in the order of the neighbors."""
     Z = points[known.order]
     m = known.m
     first = cholesky(cov_func(pt.constant(Z[:m])) + jitter * np.eye(m))
@@ -233,12 +229,16 @@ def conditionals(
 
 
 def given_others(cov_func: Any, blocks: Array, jitter: float) -> tuple[Variable, Variable]:
-    """Graphs of B, (n, m), and D, (n,), of the last point of each block, (n, m + 1, d)."""
+    """Graphs of B, (n, m), and D, (n,), of the last point of each block, (n, m + 1, d).
+
+    The last row of L⁻¹ is (−B, 1) / √D.
+    """
     size = blocks.shape[1]
     m = size - 1
     L = cholesky(_covariances(cov_func, blocks, np.full(size, jitter)))
-    B = solve_triangular(L[:, :m, :m].mT, L[:, m, :m], lower=False, b_ndim=1)
-    return B, L[:, m, m] ** 2
+    last = pt.constant(np.eye(size)[m])
+    row = solve_triangular(L.mT, last, lower=False, b_ndim=1)
+    return -row[:, :m] / row[:, m:], row[:, m] ** -2
 
 
 def at_new_points(cov_func: Any, blocks: Array, jitter: float) -> tuple[Variable, Variable]:

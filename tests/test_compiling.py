@@ -366,7 +366,10 @@ def test_elementary_functions_are_good_to_an_ulp_or_two(name):
     np.testing.assert_allclose(far, beyond, rtol=1e-15, atol=3e-308)
 
 
-@pytest.mark.parametrize("sizes", [(3, 4, 5), (1, 4, 5), (3, 1, 5), (0, 4, 5), (3, 0, 5)])
+@pytest.mark.parametrize(
+    "sizes",
+    [(3, 4, 5), (1, 4, 5), (3, 1, 5), (0, 4, 5), (3, 0, 5), (3, 4, 1), (0, 4, 1), (3, 0, 1)],
+)
 @pytest.mark.parametrize("orders", ["CC", "CF", "FC", "FF"])
 def test_a_product_is_numpys_in_either_order(sizes, orders):
     rng, (n, inner, m) = np.random.default_rng(5), sizes

@@ -1058,6 +1058,24 @@ def test_a_survey_is_made_at_the_mode(rng):
     assert 0.1 < density(mode) - density(start) < WORTH
 
 
+def test_searches_are_looser_after_the_draw_of_the_survey(rng):
+    tolerances = []
+
+    def noted(likelihood, prior, *, tolerance, **options):
+        tolerances.append(tolerance)
+        return ep(likelihood, prior, tolerance=tolerance, **options)
+
+    (element,) = elements_of((lgm.PseudoMarginal, {}), "counts")
+    assert element.looser is None
+    element = searching(replace(element, surrogate=None, looser=0.02), noted)
+    chain = Chain.start((element,), informed(), rng, tune=0)
+    chain.tunings = [element.start(chain.state, 500)]
+    for expected in (element.explore.tolerance, 0.02, 0.02):
+        tolerances.clear()
+        chain.step(tune=True)
+        assert set(tolerances) == {expected}
+
+
 def test_an_emulator_of_few_jumps_goes_on_learning(rng):
     """However many draws: it may yet become better."""
     (element,) = elements_of((lgm.PseudoMarginal, {}), "counts")

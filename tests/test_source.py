@@ -133,6 +133,7 @@ REDUCED = {
 }
 S = pt.dot(A.T, A) + 5.0 * np.eye(3)
 L = pt.linalg.cholesky(S)
+SEVERAL = pt.matmul(T.mT, T) + 5.0 * np.eye(3)
 MATRICES = {
     "factor": L * 2.0,
     "upper factor": pt.linalg.cholesky(S, lower=False),
@@ -163,6 +164,12 @@ MATRICES = {
     "diagonal matrix for each": vectorize_graph(pt.diag(x, 1), {x: T.dimshuffle(2, 0, 1)}),
     "products": pt.matmul(T, A.T[None] + T.dimshuffle(0, 2, 1)),
     "Kronecker product": pt.linalg.kron(A, S),
+    "factors": pt.linalg.cholesky(SEVERAL),
+    "upper factors": pt.linalg.cholesky(SEVERAL, lower=False) * 2.0,
+    "no factors": pt.linalg.cholesky(SEVERAL - np.array([0.0, 100.0])[:, None, None]),
+    "solution by transposes": pt.linalg.solve_triangular(
+        pt.linalg.cholesky(SEVERAL).mT, x[:3], lower=False, b_ndim=1
+    ),
 }
 CALLED = {
     "small integers": pt.cast(x * 100.0, "int8") + pt.cast(100, "int8"),

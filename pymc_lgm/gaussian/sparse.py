@@ -330,9 +330,10 @@ class SparseFactor(SparseRoot):
     @cached_property
     def inverse(self) -> Array:
         """A⁻¹ on the pattern of L, stored as L is, by Takahashi's equations."""
-        if self.pattern.blocks is not None:
-            return supernodes.takahashi(*self._blocks)
-        pattern, S = self.pattern, np.zeros(self.L.size)
+        pattern, S = self.pattern, np.empty(self.L.size)  # of NumPy, which asks for large pages
+        if pattern.blocks is not None:
+            supernodes.takahashi(*self._blocks, S)
+            return S
         if pattern.tail < pattern.n:
             begin, m = pattern.starts[pattern.tail], pattern.n - pattern.tail
             square, _ = lapack.dtpttr(m, self.L[begin:], uplo="L")

@@ -394,8 +394,8 @@ def _factorize_block(block: Array) -> bool:
 
 
 @numba.njit(cache=True)
-def takahashi(starts: Index, below: Index, begins: Index, F: Array) -> Array:
-    """Blocks of Σ = (L Lᵀ)⁻¹ where L has elements, from the blocks F of L.
+def takahashi(starts: Index, below: Index, begins: Index, F: Array, T: Array) -> None:
+    """Write Σ = (L Lᵀ)⁻¹ into blocks T where L has elements, from the blocks F of L.
 
     With the k rows R below the triangle of a supernode J, and Y = L_RJ L_JJ⁻¹, (k, w),
 
@@ -405,7 +405,6 @@ def takahashi(starts: Index, below: Index, begins: Index, F: Array) -> Array:
     """
     count = begins.size - 1
     offsets = _offsets(starts, begins)
-    T = np.empty(offsets[count])
     owner = _owners(begins)
     most = 0
     for s in range(count):
@@ -460,7 +459,6 @@ def takahashi(starts: Index, below: Index, begins: Index, F: Array) -> Array:
         for a in range(w):
             for c in range(a + 1):
                 out[a, c] = inverse[a, c]
-    return T
 
 
 @numba.njit(cache=True)

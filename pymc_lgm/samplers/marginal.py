@@ -79,6 +79,9 @@ class Marginal:
     ----------
     explore : WarmSearch
         The search for q while the chain explores.
+    looser : float or None
+        Tolerance of this search once a climb and a survey are made, whose differences of evidences
+        need a tight one; ``None`` if it stays as it is.
     move : Move
         The move on theta.
     n_importance : int or None
@@ -122,6 +125,7 @@ class Marginal:
     predicts: bool = True
     rests: bool = False
     climbs: bool = True
+    looser: float | None = None
 
     @property
     def stats(self) -> tuple[str, ...]:
@@ -191,7 +195,7 @@ class Marginal:
     ) -> tuple[State, MarginalTuning, Stats]:
         """Move theta on the approximate evidence, and learn from it."""
         explored = tuning.schedule.explored
-        search = self.explore.with_line(tuning.sites.line)
+        search = self._exploring(tuning)
         # Estimates only serve to measure the noise, so few draws are enough.
         N = tuning.noise.measured
         # Exploration does not need f, but other steps and the move of f do.
@@ -201,15 +205,23 @@ class Marginal:
             if self.climbs:
                 state = self._climb(state, tuning)
                 tuning = self._with_sites_of(state, tuning)
-            search = self.explore.with_line(tuning.sites.line)
+            search = self._exploring(tuning)
         state, tuning, stats = self._approximately(rng, state, tuning, N, draws_f, tune=True)
         tuning = self._learn(rng, state, tuning, search)
         state, tuning, moved = self._move_latent(rng, state, tuning, True, search, draws_f)
         return state, tuning, stats | moved
 
+    def _exploring(self, tuning: MarginalTuning) -> WarmSearch:
+        """The search of the next draw of exploration, or of an approximate sampler."""
+        search = self.explore.with_line(tuning.sites.line)
+        explores = 0 < tuning.schedule.explored < tuning.schedule.exploring
+        if self.looser is None or not explores:
+            return search
+        return replace(search, tolerance=self.looser)
+
     def _with_sites_of(self, state: State, tuning: MarginalTuning) -> MarginalTuning:
         """Let searches begin at the sites of this theta, until there are more thetas."""
-        search = self.explore.with_line(tuning.sites.line)
+        search = self._exploring(tuning)
         sites = self._with_sites(tuning.sites, state, state.at.approximation(search))
         return tuning._replace(sites=sites.renewed() if sites.thetas else sites)
 
@@ -218,7 +230,7 @@ class Marginal:
 
         If the move on theta then surveys the mode, the climb ends there, even if it gains little.
         """
-        search = self.explore.with_line(tuning.sites.line)
+        search = self._exploring(tuning)
         if state.theta.size == 0 or state.at.approximation(search) is None:
             return state
         evidence = self._evidence(tuning)
@@ -237,7 +249,7 @@ class Marginal:
         tune: bool,
     ) -> tuple[State, MarginalTuning, Stats]:
         """Move theta on q's evidence, then draw f by importance weight."""
-        search = self.explore.with_line(tuning.sites.line)
+        search = self._exploring(tuning)
         evidence = self._evidence(tuning)
         target = ApproximateMarginalTarget.fix(state, search=search, evidence=evidence)
         state, tuning, stats = self._move_theta(rng, target, tuning, tune)

@@ -56,6 +56,7 @@ from pytensor.tensor.type import DenseTensorType
 from pymc_lgm.compile.graphs.nodes import op_of
 from pymc_lgm.compile.graphs.products import (
     Product,
+    choleskies,
     cholesky,
     product,
     products,
@@ -79,7 +80,7 @@ __all__ = ["LoopLinker", "Writer", "written"]
 Variable = Any
 Index = tuple[str, ...]
 
-VERSION = 22
+VERSION = 23
 """Part of the key of functions on disk: change it with the code that is written."""
 
 SMALL = 32
@@ -292,6 +293,7 @@ class Writer:
         self.lines: list[str] = []
         self.objects: dict[str, Any] = {
             "np": np,
+            "f_choleskies": choleskies,
             "f_cholesky": cholesky,
             "f_inside": inside,
             "f_limited": limited,
@@ -624,11 +626,16 @@ class Writer:
 
     def _transposed(self, v: Variable) -> str | None:
         """A variable that is the transpose of an array, as a view; ``None`` if it is not one."""
-        if not isinstance(op_of(v), DimShuffle):
-            return None
-        if tuple(v.owner.op.new_order) != (1, 0):
+        if v.type.ndim != 2 or not self._is_transpose(v):
             return None
         return f"{self._array_of(v.owner.inputs[0])}.T"
+
+    def _is_transpose(self, v: Variable) -> bool:
+        """Whether an array has the matrices of another one, transposed."""
+        if not isinstance(op_of(v), DimShuffle):
+            return False
+        *batch, row, column = range(v.type.ndim)
+        return tuple(v.owner.op.new_order) == (*batch, column, row)
 
     def _argument(self, v: Variable) -> str:
         """An array, or an object that is not an array, such as a slice or a sparse matrix."""
@@ -970,24 +977,33 @@ class Writer:
         return self._store_new(out, name)
 
     def _cholesky(self, node: Any) -> bool:
-        """Call LAPACK for a Cholesky factor."""
-        (v,), (out,) = node.inputs, node.outputs
-        if v.type.dtype != "float64" or v.type.ndim != 2:
+        """Call LAPACK for a Cholesky factor, or loops for several on a first axis."""
+        op = getattr(node.op, "core_op", node.op)
+        v, (out,) = node.inputs[0], node.outputs
+        if v.type.dtype != "float64" or v.type.ndim not in (2, 3):
             return False
-        name = self._copy_of_all(v)
-        self.lines.append(f"    f_cholesky({name})")
-        if node.op.lower:
+        name, several = self._copy_of_all(v), v.type.ndim == 3
+        self.lines.append(f"    f_{'choleskies' if several else 'cholesky'}({name})")
+        if op.lower:
             return self._store_new(out, name)
         factor = self._array(out, name)
-        return self._store_view(out, factor, factor.shape[::-1], lambda loops, index: index[::-1])
+        *batch, n, m = factor.shape
+
+        def turned(loops: _Loops, index: Index) -> Index:
+            return (*index[:-2], index[-1], index[-2])
+
+        return self._store_view(out, factor, (*batch, m, n), turned)
 
     def _triangular_solve(self, node: Any) -> bool:
         """Call BLAS to solve equations with a triangle, or with a Cholesky factor (both triangles).
 
+        An operation on several matrices comes here, too, if it is a Cholesky factor.
         A first axis of both inputs may have several systems. BLAS reads right-hand sides as the
         rows of an array, so they are stored transposed.
         """
         op = getattr(node.op, "core_op", node.op)
+        if isinstance(op, Cholesky):
+            return self._cholesky(node)
         if isinstance(op, CholeskySolve):
             transposed = [not op.lower, op.lower]
         elif isinstance(op, SolveTriangular) and not op.unit_diagonal:
@@ -1001,7 +1017,9 @@ class Writer:
             return False
         batch = self._broadcast([T, b], out.type.shape[:count])
         x = self.value(b)
-        matrix = self._array_of(T)
+        turns = isinstance(op, SolveTriangular) and self._is_transpose(T)
+        matrix = self._array_of(T.owner.inputs[0] if turns else T)
+        lower = op.lower != turns
         for length in {*self.value(T).shape[count:]}:
             self._require(x.shape[count], length)
         is_vector = op.b_ndim == 1
@@ -1023,7 +1041,7 @@ class Writer:
             of_T = "0" if T.type.shape[0] == 1 else i
             outer, each, rows = "    ", f"{matrix}[{of_T}]", f"{name}[{i}]"
         for turn in transposed:
-            call = f"f_solve_triangular({each}, {op.lower}, {turn}, {rows})"
+            call = f"f_solve_triangular({each}, {lower}, {turn != turns}, {rows})"
             self.lines.append(f"    {outer}{call}")
 
         def read(loops: _Loops, index: Index) -> str:
