@@ -60,8 +60,7 @@ TIGHT = 1e-3
 """Nats by which q may be off while a chain explores. Finite differences need it as small as this."""
 
 LOOSER = 1e-2
-"""Nats by which q may be off in the draws after a survey, whose evidences are not subtracted from one
-another.
+"""Nats by which q may be off in draws after a survey, which subtract no evidences.
 
 Most searches from predicted sites then need one factorization instead of two. By hand, with eight
 sums, four chains each, there were 0.93 to 1.09 of the effective draws.
