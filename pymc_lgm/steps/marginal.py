@@ -57,7 +57,7 @@ s, and NUTS 150 in 5 s. With a horseshoe, 22 beside 21, it made 332 in 14 s, and
 """
 
 TIGHT = 1e-3
-"""Nats by which q may be off while a chain explores. Finite differences need it as small as this."""
+"""Nats by which q may be off while a chain explores. Differences need it as small as this."""
 
 LOOSER = 1e-2
 """Nats by which q may be off in draws after a survey, which subtract no evidences.
