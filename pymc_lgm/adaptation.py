@@ -317,13 +317,13 @@ class NoiseTuning(NamedTuple):
         Four times ``fewest`` if tuning was too short to measure the noise.
         """
         N = self.given or self.fewest
-        limit = self.limit if self.is_quiet else SMALL_NOISE
+        limit = self.limit if self.is_low_noise else SMALL_NOISE
         while self.given is None and min(self._wanted(limit), MOST_DRAWS) > N:
             N *= 2
         return N
 
     @property
-    def is_quiet(self) -> bool:
+    def is_low_noise(self) -> bool:
         """Whether ``given`` or at most `MOST_DRAWS` bring the measured s² to `SMALL_NOISE`."""
         return self.ratios > 0 and self._wanted(SMALL_NOISE) <= (self.given or MOST_DRAWS)
 

@@ -5,7 +5,8 @@ theta, fits the sites of q as functions of theta, and chooses the number of impo
 the user has set it. See `pymc_lgm.samplers.schedule` for the phases.
 
 The words: a *move* is one on theta; *noise* is the variance of the log of an estimate of the
-evidence; estimates are *quiet* if it is small; a *line* is the linear model of the sites in theta.
+evidence; estimates are *low-noise* if it is small; a *line* is the linear model of the sites in
+theta.
 """
 
 from __future__ import annotations
