@@ -756,7 +756,7 @@ def test_noise_is_measured_with_no_more_draws_than_an_estimate_may_have(options,
 
 
 def test_costly_draws_may_be_noisier():
-    """Four times the variance for a quarter of the draws, but estimates count as low-noise alike."""
+    """Four times the variance for a quarter of the draws: estimates count as low-noise alike."""
     noise = NoiseTuning(), NoiseTuning(limit=LARGEST_NOISE)
     few, fewer = (each._replace(total=20 * 0.4, ratios=20, fewest=2) for each in noise)
     assert (few.n_importance, fewer.n_importance) == (16, 4)
