@@ -247,10 +247,14 @@ def left_out_groups(
 
     Parameters
     ----------
-    elements, which, site, q, f
+    elements, which, q, f
         As in `left_out`.
+    site : ndarray of int, shape (M,)
+        The element of f that each observation reads.
     group : ndarray of int, shape (M,)
         The group of each observation, 0 to G - 1.
+    is_log_concave : bool
+        As in `left_out`.
 
     Returns
     -------

@@ -129,7 +129,7 @@ class InClasses:
     Attributes
     ----------
     sets : ndarray of int, shape (G, s)
-        As in `ClassBlocks`.
+        As in `SiteBlocks`, without padding.
     """
 
     sets: NDArray[np.intp]

@@ -84,7 +84,8 @@ class Facts:
     splits : bool
         Whether the likelihood is a sum over the elements of f, or over sets of them.
     is_flat : bool
-        Whether labels truncate f on all sides, so that no Gaussian is near its posterior.
+        Whether the likelihood of labels is flat where one f_i is far above the others, as that of a
+        robust maximum is. It truncates f, so no Gaussian is near the posterior.
     is_close : bool
         Whether q is expected to be close to the posterior of f.
     has_transport : bool
@@ -95,8 +96,9 @@ class Facts:
         Whether no other step moves what the densities depend on. If so, f need not be drawn in each
         draw of tuning, and tuning may stop early.
     climbs : bool
-        Whether theta may climb to its mode before tuning. Not if another step moves continuous
-        variables: given their start theta may have no mode, as a scale has none given effects of 0.
+        Whether theta may climb to its mode before tuning. It may not if another step moves
+        continuous variables, since given their start theta may have no mode: the density of a scale
+        is not bounded if its effects start at 0.
     """
 
     latents: tuple[str, ...]
@@ -413,7 +415,7 @@ def plan(facts: Facts, options: Options) -> Plan:
     facts : Facts
         Properties of the model: see `Facts.of`.
     options : Options
-        The plan has each option that is not ``None`` or "auto".
+        The plan follows each option that is not ``None`` or "auto".
 
     Returns
     -------

@@ -33,6 +33,8 @@ class IntegratedEffects:
 
     Parameters
     ----------
+    setting : Setting
+        Compiles the graphs.
     density : variable, shape (m,)
         ℓ° as a graph of ``eta`` and theta.
     eta : variable, shape (E,)
