@@ -104,8 +104,8 @@ def _tangents(log_density: LogDensity, center: Array, scale: Array) -> tuple[Arr
         # If a rate overflows, |w| is too large.
         return np.where(np.isnan(slope), w < 0.0, slope > 0.0)
 
-    # Widen an interval until it has the mode, and then halve it until the density is nearly flat
-    # on it, at its middle.
+    # Widen an interval until it has the mode. Then halve it until the tangent at its middle changes
+    # by less than a nat on it.
     low, high = center - scale, center + scale
     for _ in range(MOST_STEPS):
         ends = np.array([low, high])
