@@ -731,6 +731,7 @@ def test_the_default_leaves_the_posterior_invariant_after_one_step_and_five(
     monkeypatch.setattr(plan, "COSTLY", -1.0 if is_costly else math.inf)
     step = build(lgm.PseudoMarginal, twin_of_the_toy())
     assert step.plan.fewest == (1 if is_costly else 2)
+    assert step.element.looser is not None  # tuning begins with a survey
     chain = Chain.start(step.elements, SumOfCounts(), np.random.default_rng(2), 300)
     assert chain.tunings[0].noise.n_importance == step.plan.fewest
     for result in invariance_after((1, 5), chain, replicates=300):
