@@ -44,7 +44,7 @@ accepted with probability 2 Φ(−σ/2): 0.91 for σ² = 0.05.
 """
 
 LARGEST_NOISE = 0.25
-"""The same if importance draws take most of the time: 2 Φ(−σ/2) is 0.80.
+"""Largest variance that is accepted if importance draws take most of the time: 2 Φ(−σ/2) is 0.80.
 
 From a variance of 0.06 to 0.25, N falls to a quarter: from 8 to 2, say. If everything else in a
 proposal costs as much as four draws, the proposal then takes half the time. About one more proposal
@@ -317,13 +317,13 @@ class NoiseTuning(NamedTuple):
         Four times ``fewest`` if tuning was too short to measure the noise.
         """
         N = self.given or self.fewest
-        limit = self.limit if self.is_quiet else SMALL_NOISE
+        limit = self.limit if self.is_low_noise else SMALL_NOISE
         while self.given is None and min(self._wanted(limit), MOST_DRAWS) > N:
             N *= 2
         return N
 
     @property
-    def is_quiet(self) -> bool:
+    def is_low_noise(self) -> bool:
         """Whether ``given`` or at most `MOST_DRAWS` bring the measured s² to `SMALL_NOISE`."""
         return self.ratios > 0 and self._wanted(SMALL_NOISE) <= (self.given or MOST_DRAWS)
 

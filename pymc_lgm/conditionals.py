@@ -30,7 +30,9 @@ class Conditional:
     gp, latent
         The process, and its f: shape (n,), or (outputs, n) if several outputs share one covariance.
     points : ndarray, shape (points, d)
-    posterior, model, compile_kwargs
+    posterior : Dataset
+        The draws that are used.
+    model, compile_kwargs
         As in `pymc_lgm.predict`.
 
     Attributes

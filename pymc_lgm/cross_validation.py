@@ -54,19 +54,22 @@ DRAWS = 1000
 """By default about this many draws are used, of all chains together."""
 
 FEWEST = 25
-"""ArviZ fits a Pareto distribution to five or more weights, the largest fifth of all."""
+"""Fewest draws for Pareto k. ArviZ fits a Pareto distribution to the largest fifth of the weights,
+which must be five or more."""
 
 MANY_GROUPS = 30
-"""Number of groups beyond which their effects are integrated out instead of a line for each.
+"""Number of groups beyond which an effect per group is integrated out, instead of a line per group.
 
-A line also integrates over what the groups share, such as a level. One group of many says little
-of that, and the time of lines grows with the square of the number of groups.
+A line also integrates over what the groups share, such as a level, about which one group of many is
+hardly informative. The time of lines grows with the square of the number of groups. The number is a
+choice.
 """
 
 INSTEAD = "For others write pm.compute_log_likelihood(idata) and az.loo(idata)."
 
 EQUAL = 1e-9
-"""Largest difference of log densities that is rounding. Their own error is larger: see `Notes`."""
+"""Largest difference of log densities that counts as rounding. The error of a log density of a line
+is larger: see the notes of `leave_one_out`."""
 
 
 def loo(
@@ -84,7 +87,9 @@ def loo(
     r"""Estimate the expected log predictive density by leave-one-out cross-validation.
 
     The latent value of the observation that is left out is integrated out, so the importance
-    weights vary far less than those of ``az.loo``. It is ``az.loo(lgm.leave_one_out(idata))``.
+    weights vary far less than those of ``az.loo``. The result is that of
+    ``az.loo(lgm.leave_one_out(idata))``, except for ``p``: the effective number of parameters needs
+    densities given f, which that tree does not have. It is NaN if the model integrates f out.
 
     Parameters
     ----------
@@ -94,9 +99,8 @@ def loo(
     Returns
     -------
     arviz_stats.ELPDDataLOO
-        With ``elpd``, ``se``, ``p``, and of each observation, or group, ``elpd_i`` and
-        ``pareto_k``.
-        ``az.compare`` takes it.
+        With ``elpd``, ``se``, ``p``, and, for each observation or group, ``elpd_i`` and
+        ``pareto_k``. ``az.compare`` takes it.
 
     Raises
     ------
@@ -139,7 +143,8 @@ def loo(
             "together, and 400 are better. Sample more, or write a smaller thin=."
         )
     found = az.loo(tree, pointwise=True)
-    # The fit to all data less that to the others; ArviZ knows the former of plain densities.
+    # p is the log density given all data less that given the others. ArviZ computes the former from
+    # densities of the tree, which are already given the others.
     fit = logsumexp(own, axis=0) - np.log(own.shape[0])
     found.p = float(fit.sum() - found.elpd)
     return found
@@ -191,9 +196,9 @@ def leave_one_out(
     groups : array_like, optional
         A label for each observation, of the shape of the observed variable, or without its last
         axis if rows have one density each: all observations with the same label are left out
-        together, as the pupils of a school. If every group has two or more latent variables of its
-        own, such as an intercept and a slope, or a series, the density has them integrated out.
-        With more than 30 groups one is enough, and one if observations read several elements of f.
+        together, as the pupils of a school. If every group has latent variables of its own, such as
+        an intercept and a slope, or a series, they are integrated out. With up to 30 groups this
+        needs two or more such variables per group, unless observations read several elements of f.
         Otherwise the line is that of the average of their :math:`f_i`. If the Pareto k of a group
         is above 0.7, this is not enough: fit the model without the group.
     theta : sequence of variables or names, optional
@@ -201,7 +206,7 @@ def leave_one_out(
         prior. Name them if observations otherwise depend on too many elements of f. The densities
         are exact with and without it, also if the sampler treated these variables differently.
     thin : int, optional
-        Use every thin-th draw of each chain: by default the least that leaves at most 1000 draws
+        Use every thin-th draw of each chain: by default the least that leaves some 1000 draws
         of all chains together.
     random_seed : int or numpy.random.Generator, optional
         Seed of the replicated data.
@@ -237,15 +242,15 @@ def leave_one_out(
 
     Notes
     -----
-    Per draw, a Laplace approximation if theta has changed, and some 20 to 40 evaluations of the
-    likelihood per observation, or 200 if it is not log-concave: :math:`O(n^3)` for a dense process,
-    and :math:`O(n^2)` for the likelihood. In a long series, or with effects of many groups, all
-    observations together take some thousand evaluations. Groups take as many as observations, and
-    some 65 more. If they have latent variables of their own, all groups together take a few
-    hundred. More than three for a group are integrated by importance sampling, with a standard
-    error of mostly 0.03 or less. Each log density has an error of about 1e-5, at most 1e-4. Only a
-    narrow peak of a likelihood without heavy tails that is not log-concave may be missed, if it is
-    far from the draw. If the model integrates the process out, as `pymc.gp.Marginal` does, the
+    A draw takes a Laplace approximation if theta has changed, which is :math:`O(n^3)` for a dense
+    process, and some 20 to 40 evaluations of the likelihood of all data per observation, or 200 if
+    it is not log-concave. In a long series, or with effects of many groups, all observations
+    together take some thousand evaluations. A group takes as many as an observation, and some 65
+    more. If groups have latent variables of their own, all of them together take a few hundred.
+    More than three for a group are integrated by importance sampling, with a standard error of
+    mostly 0.03 or less. Each log density has an error of about 1e-5, at most 1e-4. Only a narrow
+    peak of a likelihood without heavy tails that is not log-concave may be missed, if it is far
+    from the draw. If the model integrates the process out, as `pymc.gp.Marginal` does, the
     densities have a closed form (Sundararajan and Keerthi 2001).
 
     References
@@ -360,15 +365,16 @@ def _tree(
 
 
 def _source_for(groups: ArrayLike | None, read: Callable[..., Any]) -> tuple[Any, Any, Any]:
-    """The densities of a model, read as a sum where that gives lines that move few elements.
+    """The densities of a model, the different labels, and the index of each observation's label.
 
-    Also the different labels of groups, and the index of each observation's.
+    The model is read as a sum if lines then move few elements of f, or if latent variables of
+    groups are then integrated out.
     """
     source = read(as_sum=groups is not None)
     labels, group = _labels(source, groups)
     if group is None and source.is_sparse:
         source = read(as_sum=True)
-    if group is not None and not source.integrates_effects_of(group):
+    if group is not None and not source.integrate_effects_of(group):
         source = read()
         if source.reads_several:
             raise ValueError(
@@ -381,7 +387,7 @@ def _source_for(groups: ArrayLike | None, read: Callable[..., Any]) -> tuple[Any
 
 
 def _labels(source: _OfLatent | _OfNormal, groups: ArrayLike | None) -> tuple[Any, Any]:
-    """The different labels of groups, and the index of each observation's; ``None`` without."""
+    """The different labels, and the index of each observation's label; ``None`` without groups."""
     if groups is None:
         return None, None
     given = np.asarray(groups)
@@ -407,7 +413,7 @@ def _labels(source: _OfLatent | _OfNormal, groups: ArrayLike | None) -> tuple[An
 
 
 def _refuse_infinite(source: _OfLatent | _OfNormal, log_density: Array, i: tuple[int, ...]) -> None:
-    """Raise where a density of draw i is 0, or not finite."""
+    """Raise if a density of draw i is 0, or not finite."""
     bad = np.flatnonzero(~np.isfinite(log_density))
     if bad.size:
         raise ValueError(
@@ -446,8 +452,8 @@ def _refuse_scaled(rv: Any, shape: tuple[int, ...]) -> None:
 def _separate(log_density: Array) -> None:
     """Space densities of an observation evenly if they are equal up to rounding, in place.
 
-    They are if theta is known and the posterior of f is normal. ArviZ fits a Pareto distribution to
-    the largest weights, and its fit is NaN, or an error, if these are equal.
+    They are equal if theta is known and the posterior of f is normal. ArviZ fits a Pareto
+    distribution to the largest weights, and its fit is NaN, or an error, if these are equal.
     """
     equal = np.ptp(log_density, axis=0) < EQUAL
     evenly = EQUAL * np.linspace(-0.5, 0.5, log_density.shape[0])[:, None]
@@ -455,6 +461,7 @@ def _separate(log_density: Array) -> None:
 
 
 def _refuse_approximate(tree: xr.DataTree) -> None:
+    """Raise if the draws are of an approximate posterior and have not been reweighted."""
     stats = group_of(tree, "sample_stats")
     corrected = "posterior" in tree.children and "importance_ess" in tree["posterior"].attrs
     if "approximate_log_evidence" in stats and not corrected:
@@ -492,7 +499,7 @@ def _source(
 
 
 def _refuse(model: pm.Model, lgm: LatentGaussianModel) -> None:
-    """Raise where f is not all that observations share, or its posterior is another."""
+    """Raise if f has no leave-one-out densities, or no gradient of the likelihood."""
     free = {str(rv.name) for rv in model.free_RVs}
     if unobserved := [name for name in lgm.likelihood_names if name in free]:
         raise ValueError(
@@ -523,7 +530,7 @@ class _OfLatent:
     shape : tuple of int
         Shape of its densities.
     dense_rows : int
-        As in `Form`.
+        Rows of the largest dense matrix, by which threads are limited: see `Form`.
     needed : list of variable
         Variables that the trace must have.
     """
@@ -572,9 +579,9 @@ class _OfLatent:
         uniform: Array,
     ) -> LeftOut:
         """Integrate along the line of each observation: in its set, or along all of f."""
-        nothing = np.empty(len(uniform))
-        found = LeftOut(nothing, np.empty(uniform.shape), nothing.copy())
-        rest = np.ones(nothing.size, dtype=bool)
+        count = len(uniform)
+        found = LeftOut(np.empty(count), np.empty(uniform.shape), np.empty(count))
+        rest = np.ones(count, dtype=bool)
         options = {"is_log_concave": self._lgm.is_log_concave}
         if self._local is not None:
             of_sets = self._local.chosen
@@ -606,8 +613,11 @@ class _OfLatent:
             reads = self._reads(self._layout)
             self._local = LocalLines.of(self._layout, reads, self._y.which, examples)
 
-    def integrates_effects_of(self, group: Any) -> bool:
-        """Whether `without_groups` integrates over latent variables that each group has alone."""
+    def integrate_effects_of(self, group: Any) -> bool:
+        """Let `without_groups` integrate over latent variables that each group has alone.
+
+        Return whether it does: groups must have them, and lines must not be the better choice.
+        """
         if self._layout is None:
             return False
         own = OwnElements.of(self._layout, self._reads(self._layout), self._y.which, group)
@@ -619,7 +629,7 @@ class _OfLatent:
     def without_groups(
         self, point: Point, group: Any, rng: np.random.Generator
     ) -> tuple[Array, Array]:
-        """Log densities of a draw, and log p(y_g | f, theta), each (G,)."""
+        """Log densities of a draw without each group, and log p(y_g | f, theta), each (G,)."""
         elements, f, q = self._at(point)
         if q is None:
             nothing = np.full(group.max() + 1, np.nan)
@@ -633,7 +643,10 @@ class _OfLatent:
         return left_out_groups(elements, which, site, group, q, f, is_log_concave=is_log_concave)
 
     def _reads(self, layout: Layout) -> Any:
-        """The elements of eta that each observation of the model may read, (E, s), padded by −1."""
+        """The elements of eta that each observation of the model may read, (E, s), padded with −1.
+
+        In a sum f is (x, eta), and x has N elements.
+        """
         reads = self._lgm.element_reads
         assert reads is not None  # `Observations` refuses others
         return np.where((reads < 0) | self._lgm.free_elements[:, None], -1, reads - layout.N)
@@ -657,7 +670,11 @@ class _OfLatent:
         return elements, lgm.f_of(theta, point), self._q
 
     def _replicated(self, found: LeftOut, f: Array, point: Point, natural: dict[Any, Any]) -> Array:
-        """y given the f_i that are drawn without it: observations of one f_i in turn."""
+        """y given the f_i that are drawn without it.
+
+        Observations that read the same f_i have different draws of it, so they are replicated one
+        after another: a layer has one observation of each f_i.
+        """
         y = np.empty((self._y.which.size, self.observed.size // self._y.which.size))
         for layer in self._layers:
             row = f.copy()
@@ -683,7 +700,8 @@ class _OfNormal:
     ) -> tuple[Array, Array, Array]:
         """log N(y_k; y_k − a_k / P_kk, 1 / P_kk), P = K⁻¹ and a = P (y − m); NaN; and a new y.
 
-        How much of K is noise is not known, nor what y_k is worth given all data.
+        NaN stands for log p(y_k | f, theta), since it is not known how much of K is noise. See
+        Rasmussen and Williams (2006), *Gaussian processes for machine learning*, equation 5.12.
         """
         prior = self._prior(point)
         nothing = np.full(self.n, np.nan)
@@ -708,8 +726,8 @@ class _OfNormal:
     def choose_sets(self, points: Sequence[Point]) -> None:
         """Do nothing: there are no lines."""
 
-    def integrates_effects_of(self, group: Any) -> bool:
-        """Whether f is integrated out of the density of a group: all of it is."""
+    def integrate_effects_of(self, group: Any) -> bool:
+        """Return whether latent variables of groups are integrated out: all of f is."""
         return True
 
     def without_groups(

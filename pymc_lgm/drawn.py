@@ -1,6 +1,7 @@
-"""Thinned draws of a trace, and values of a model's graphs at each draw.
+"""Draws of a trace for the functions that analyze it, and values of graphs at each draw.
 
-This module also converts the user's trace and model arguments.
+The functions convert the user's arguments, order draws as the model does, thin them, and raise an
+error if data of the model are no longer those of the trace.
 """
 
 from collections.abc import Iterable, Sequence
@@ -35,8 +36,8 @@ def trace_of(idata: Any) -> xr.DataTree:
     """Return a trace as a DataTree, or raise an error that says what to write instead."""
     if isinstance(idata, dict) and "posterior" not in idata:
         raise TypeError(
-            "idata is a dict: write the trace that pm.sample returns, or of draws in arrays of "
-            "shape (chain, draw, ...) az.from_dict({'posterior': draws})."
+            "idata is a dict: write the trace that pm.sample returns. If the dict has an array of "
+            "shape (chain, draw, ...) per variable, write az.from_dict({'posterior': idata})."
         )
     if isinstance(idata, xr.DataTree) and idata.name == "posterior":  # idata.posterior
         idata = idata.to_dataset() if idata.parent is None else idata.parent
@@ -63,7 +64,7 @@ def trace_of(idata: Any) -> xr.DataTree:
 def posterior_of(tree: xr.DataTree, model: pm.Model | None = None) -> xr.Dataset:
     """Return the posterior draws of a trace, or an empty dataset if it has none.
 
-    With a model, axes and labels are in its order, wherever the trace has them in another.
+    With a model, the axes of a variable, and the labels along them, are put in the model's order.
     """
     posterior = group_of(tree, "posterior")
     if model is None:
@@ -79,7 +80,7 @@ def posterior_of(tree: xr.DataTree, model: pm.Model | None = None) -> xr.Dataset
 
 
 def _in_order(group: xr.Dataset, model: pm.Model) -> xr.Dataset:
-    """Return a group of a trace with its labels in the order of the model."""
+    """Return a group of a trace with its labels in the model's order, if they are the same ones."""
     for dim, labels in model.coords.items():
         if labels is None or dim not in group.indexes:
             continue
@@ -92,7 +93,10 @@ def _in_order(group: xr.Dataset, model: pm.Model) -> xr.Dataset:
 
 
 def model_of(model: pm.Model | None, call: str) -> pm.Model:
-    """Return the model, by default that of the context; raise an error if there is none."""
+    """Return the model, by default that of the context; raise an error if there is none.
+
+    ``call`` is what the user called, for this error.
+    """
     try:
         return pm.modelcontext(model)
     except TypeError as error:
@@ -108,16 +112,16 @@ def refuse_new_data(tree: xr.DataTree, graphs: Iterable[Any], model: pm.Model) -
         A trace. `pymc.sample` stores each `pymc.Data` in its group ``constant_data``, and observed
         values in ``observed_data``; data that are not there are not compared.
     graphs : iterable of variable
-        Priors and densities of the variables that were drawn. Data of which they read the shape
-        alone may be replaced.
+        Priors and densities of the variables that were drawn. Data may be replaced if the graphs
+        read only their shape.
     model : pymc.Model
-        Its observed variables among the graphs have the values that they had in the trace.
+        The observed values of those of its variables that the graphs read are compared, too.
     """
     if changed := _replaced(tree, graphs, model):
         raise ValueError(
-            f"The data {', '.join(changed)} of the model have been replaced, and the draws are of "
-            "those in the trace (its groups constant_data and observed_data). Set the data back "
-            "with pm.set_data, or sample again."
+            f"The data {', '.join(changed)} of the model have been replaced since the trace was "
+            "drawn (see its groups constant_data and observed_data). Set the data back with "
+            "pm.set_data, or sample again."
         )
 
 
@@ -131,7 +135,7 @@ def _replaced(tree: xr.DataTree, graphs: Iterable[Any], model: pm.Model) -> list
         for name in data.keys() & set(map(str, then))
         if _differ(data[name].get_value(), then[name].values)
     }
-    # Data that are only observed values are not in the group of the others.
+    # Data that are only observed values are not in constant_data.
     then = _in_order(group_of(tree, "observed_data"), model)
     for name, value in observed_behind(model, graphs).items():
         if name in then and _differ(value.eval(), then[name].values):
@@ -151,19 +155,19 @@ def group_of(tree: xr.DataTree, name: str) -> xr.Dataset:
 
 
 def of_present_data(posterior: xr.Dataset, tree: xr.DataTree, model: pm.Model) -> xr.Dataset:
-    """Return draws without each `pymc.Deterministic` of data that have been replaced.
+    """Return draws without each `pymc.Deterministic` that depends on data that have been replaced.
 
     Graphs then compute it from the draws of the free variables and the present data.
     """
-    drawn = [v for v in model.deterministics if v.name in posterior]
-    return posterior.drop_vars([v.name for v in drawn if _replaced(tree, [v], model)])
+    recorded = [v for v in model.deterministics if v.name in posterior]
+    return posterior.drop_vars([v.name for v in recorded if _replaced(tree, [v], model)])
 
 
 class Evaluator:
     """Graphs of Xnew and of variables in the posterior, compiled once for all draws.
 
     Variables in the posterior are inputs of the compiled function, so their values are those of the
-    trace. Observed variables have their data. Nothing is transformed, and no graph is rewritten.
+    trace, without transforms. Observed variables have their data.
     """
 
     def __init__(
@@ -192,7 +196,10 @@ class Evaluator:
         self._function = compiled([Xnew, *inputs, *observed], graphs, compile_kwargs or {})
 
     def theta(self, i: tuple[int, ...]) -> list[np.ndarray]:
-        """Return the variables that the graphs depend on, in draw i = (chain, draw)."""
+        """Return the values of ``names``, the variables of the posterior that the graphs read.
+
+        ``i`` is (chain, draw).
+        """
         return [np.asarray(values[i]) for values in self._values]
 
     def __call__(self, points: Array, i: tuple[int, ...]) -> list[np.ndarray]:
@@ -205,7 +212,11 @@ class Evaluator:
 def thinned(
     posterior: xr.Dataset, latents: Sequence[str], thin: int | None, *, most: int | None = None
 ) -> xr.Dataset:
-    """Return every thin-th draw, by default at most `most` in total; check for latents."""
+    """Return every thin-th draw of each chain; raise an error if there is no draw of a latent.
+
+    By default there remain at most ``most`` draws of all chains together, or at most one more per
+    chain.
+    """
     for latent in latents:
         if latent not in posterior:
             raise ValueError(

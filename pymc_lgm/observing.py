@@ -49,7 +49,9 @@ def observations(
     ----------
     latents
         For each process, the variable that a likelihood takes as its f: see `f_of`.
-    parameters, posterior, model, compile_kwargs
+    posterior : Dataset
+        The draws that are used.
+    parameters, model, compile_kwargs
         As in `pymc_lgm.predict`.
     points : ndarray, shape (points, ...)
         Points at which f is predicted, one per row.

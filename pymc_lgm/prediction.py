@@ -106,7 +106,7 @@ def predict(
         sd)``. Data have their present values: covariates of the steps to come, if ``pm.set_data``
         set them.
     thin : int, optional
-        Use every thin-th draw of each chain. The default for a process leaves at most 1000 draws in
+        Use every thin-th draw of each chain. The default for a process leaves some 1000 draws in
         total; the default for a series is all draws.
     dims : str
         Name of the dimension of the new points, by default "point", or of the steps, "step". With

@@ -242,7 +242,7 @@ def given_others(cov_func: Any, blocks: Array, jitter: float) -> tuple[Variable,
 
 
 def at_new_points(cov_func: Any, blocks: Array, jitter: float) -> tuple[Variable, Variable]:
-    """The same for points that are not in X, and have no jitter.
+    """Graphs of B and D, as `given_others`, for last points that are not in X, and have no jitter.
 
     D is 0, up to rounding, if the last point is one of the others and they have no jitter.
     """

@@ -1,4 +1,4 @@
-"""Draws with skewed marginals: a bijection, its density, unbiased and quiet estimates."""
+"""Draws with skewed marginals: a bijection, its density, unbiased estimates of low noise."""
 
 from __future__ import annotations
 

@@ -33,11 +33,11 @@ import pymc_lgm as lgm
 from pymc_lgm import moves, samplers
 from pymc_lgm.adaptation import History
 from pymc_lgm.approximations.emulator import (
+    FARTHEST,
     LENGTHS,
     LEVEL,
     NOISES,
     SCALES,
-    WIDEST,
     Emulator,
     Visits,
     coordinates_of,
@@ -48,7 +48,7 @@ from pymc_lgm.approximations.emulator import (
 from pymc_lgm.approximations.ep import ep
 from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.approximations.recall import laplace_from_sites, recall
-from pymc_lgm.approximations.site_coordinates import FLAT, OneByOne
+from pymc_lgm.approximations.site_coordinates import OFFSET, OneByOne
 from pymc_lgm.approximations.sites import Margins, PredictedSites, Sites
 from pymc_lgm.approximations.sites_line import SitesTuning
 from pymc_lgm.gaussian import DensePrior
@@ -152,7 +152,7 @@ def test_of_many_visits_those_widest_apart_say_how_sure_it_is(rng):
     emulator = emulate(visits(count, rng), CENTER, ROOT)
     assert emulator.points.shape == (2, count)
     _, s, _, cov = process(emulator)
-    expected = s**4 * np.linalg.inv(cov[:WIDEST, :WIDEST])
+    expected = s**4 * np.linalg.inv(cov[:FARTHEST, :FARTHEST])
     np.testing.assert_allclose(emulator.precision, expected, atol=1e-7 * np.abs(expected).max())
     apart = pdist(emulator.points.T[:20]).min()
     assert apart > 3.0 * pdist(emulator.points.T[-20:]).min()
@@ -579,12 +579,12 @@ def test_sites_on_a_line_are_learnt(rng):
     for theta in rng.standard_normal((200, 2)):
         s = slope @ theta + 1.0
         W = np.exp(s[3:])
-        tuning = tuning.update(theta, Sites(s[:3] * np.sqrt(W + FLAT), W))
+        tuning = tuning.update(theta, Sites(s[:3] * np.sqrt(W + OFFSET), W))
     line = tuning.fit()
     theta = np.array([0.5, -0.5])
     s = slope @ theta + 1.0
     sites = line(theta)
-    np.testing.assert_allclose(sites.nu / np.sqrt(sites.precision + FLAT), s[:3], atol=0.1)
+    np.testing.assert_allclose(sites.nu / np.sqrt(sites.precision + OFFSET), s[:3], atol=0.1)
     np.testing.assert_allclose(np.log(sites.precision), s[3:], atol=0.1)
     assert sites.trusted
     # It is not followed far beyond the thetas that it was fitted to.

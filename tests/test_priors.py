@@ -11,7 +11,7 @@ from scipy.stats import multivariate_normal
 from toys import Counts, Errors, Labels, Series
 
 from pymc_lgm.gaussian import BandedPrior, BlocksPrior, DensePrior, LowRankPrior
-from pymc_lgm.gaussian.sites import SiteBlocks, lerp, nonnegative, rooted
+from pymc_lgm.gaussian.sites import SiteBlocks, as_operator, lerp, nonnegative
 from pymc_lgm.linalg import tally
 
 THETA = np.array([1.1, 0.3, -0.5])
@@ -121,7 +121,7 @@ W = {
 
 def root_of(precision, n):
     """W^½ as an array."""
-    return rooted(precision).root_times(np.eye(n))
+    return as_operator(precision).root_times(np.eye(n))
 
 
 @pytest.fixture(params=PRIORS)

@@ -756,12 +756,12 @@ def test_noise_is_measured_with_no_more_draws_than_an_estimate_may_have(options,
 
 
 def test_costly_draws_may_be_noisier():
-    """Four times the variance for a quarter of the draws, but estimates count as quiet alike."""
+    """Four times the variance for a quarter of the draws: estimates count as low-noise alike."""
     noise = NoiseTuning(), NoiseTuning(limit=LARGEST_NOISE)
     few, fewer = (each._replace(total=20 * 0.4, ratios=20, fewest=2) for each in noise)
     assert (few.n_importance, fewer.n_importance) == (16, 4)
-    assert few.is_quiet
-    assert fewer.is_quiet
+    assert few.is_low_noise
+    assert fewer.is_low_noise
 
 
 @pytest.mark.slow
@@ -967,7 +967,7 @@ def test_where_estimates_are_quiet_f_moves_by_itself_in_one_draw_of_ten():
     """An f that no importance draw comes from would otherwise stay with its estimate."""
     (element,) = elements_of((lgm.PseudoMarginal, {}), "counts")
     chain = Chain.start((element,), informed(), np.random.default_rng(8), tune=200)
-    assert chain.tunings[0].noise.is_quiet
+    assert chain.tunings[0].noise.is_low_noise
     moved = sum(not math.isnan(chain.step()["latent_acceptance"]) for _ in range(400))
     assert abs(moved / 400 - 0.1) <= 5 * math.sqrt(0.1 * 0.9 / 400)
 

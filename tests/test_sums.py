@@ -263,7 +263,7 @@ def test_the_verbs_of_a_sum_given_sites_of_several_elements(makers):
     g = rng.standard_normal(prior.n)
     close(posterior.covariance_times(g), Sigma @ g)
     close(posterior.variances, np.diag(Sigma))
-    close(posterior.site_covariances, W.own(Sigma))
+    close(posterior.site_covariances, W.blocks_of(Sigma))
     close(posterior.one_minus_leverage, 1 - np.diag(whole @ Sigma))
 
 

@@ -33,7 +33,8 @@ __all__ = [
 ]
 
 MANY_HYPERPARAMETERS = 12
-"""Largest number of hyper-parameters for which the visits suffice to fit an emulator."""
+"""Largest number of hyper-parameters for which an emulator is fitted: more would need more visits
+than tuning makes. It is a choice."""
 
 LENGTHS = (0.8, 1.1, 1.5, 2.2, 3.3, 5.0, 7.5)
 SCALES = (0.1, 0.3, 1.0, 3.0, 10.0)
@@ -46,15 +47,24 @@ this came from `SLACK`.
 """
 
 SLACK = 5.0
-"""A visit that lies more than this many nats below the best one gets additional noise: a standard
-deviation of 0.4 per nat. See `LENGTHS` for what that gains."""
+"""A visit whose log posterior density is more than this many nats below the best one gets
+additional noise. Chains rarely go there, so the fit should not lose accuracy where they do go. See
+`LENGTHS` for what that gains."""
+
+NOISE_PER_NAT = 0.4
+"""Standard deviation of this noise, for each nat beyond `SLACK`. It is a choice."""
+
+DISCARDED = 10.0
+"""Nats below the best visit, for each component of theta and for two more, at which a visit is left
+out of the fit. It is a choice."""
 
 QUADRATIC_SD = 10.0
 """Prior standard deviation of the coefficients of the mean, in nats: nearly flat, and finite, so
 that fewer visits than coefficients can be fitted."""
 
 LEVEL = 4.0
-"""Standard deviations from the center beyond which the emulator is flat."""
+"""Standard deviations from the center at which the coordinates u level off, and with them the
+emulator. It is a choice."""
 
 OPTIMISM = 1.0
 """κ: the emulator is the mean of the process plus this many of its standard deviations.
@@ -63,16 +73,17 @@ With 1 instead of 0 the ESS of 60 chains for negative binomial counts rose from 
 chain, and the longest stay fell from 55 to 20 draws. More than 1 costs operations.
 """
 
-WIDEST = 120
-"""Largest m. The standard deviation of the process is computed from the m visits that lie farthest
-apart. With 250 the acceptance and the longest stays of benchmarks/long_stays.py are the same."""
+FARTHEST = 120
+"""Largest m. The standard deviation of the process is computed from the m visits that determine
+each other least. With 250 the acceptance and the longest stays of benchmarks/long_stays.py are the
+same."""
 
 ROOM = 90
-"""Visits that are stored for each component of theta, and for two more. With four times as many the
-residual on ordinal data fell from 0.90 to 0.78 nats, at O(M³) cost: see docs/tried.md."""
+"""The latest ``ROOM * (p + 2)`` visits are stored, with p components of theta. With four times as
+many the residual on ordinal data fell from 0.90 to 0.78 nats, at O(M³) cost: see docs/tried.md."""
 
 SUMS = {"reassoc", "contract"}
-"""Compiler flags for sums of several terms at once."""
+"""Flags that allow the compiler to add several terms of a sum at once, in any order."""
 
 
 class Visits(NamedTuple):
@@ -95,10 +106,10 @@ class Emulator(NamedTuple):
     k_i = exp(−|u − u_i|² / 2ℓ²),  u = 4 tanh(z / 4).
 
     The emulator is biased upward in regions without visits. An overestimated region is visited and
-    corrected; an underestimated one would trap a chain. Therefore the emulator is flat far from the
-    center, as evidences are in logarithms of scales, where a quadratic would decrease. It also adds
-    κ standard deviations of the process to its mean (an upper confidence bound), and these are
-    large where no visit is near.
+    corrected; an underestimated one would trap a chain. So far from the center the emulator is
+    flat, where a quadratic would decrease. Evidences are flat there, too, as functions of the
+    logarithms of scales. The emulator also adds κ standard deviations of the process to its mean
+    (an upper confidence bound), and these are large where no visit is near.
 
     Attributes
     ----------
@@ -107,8 +118,8 @@ class Emulator(NamedTuple):
     constant, linear, quadratic : float, ndarray (p,), ndarray (p, p)
         β, b and A.
     points, weights : ndarray, shape (p, M), (M,)
-        u_i, one per column, and w_i. All arrays here are in row order. Numba compiles a loop once
-        per memory order, and an array with a single row or column has both.
+        u_i, one per column, and w_i. All arrays are in row order, since Numba compiles a loop again
+        for each memory order.
     precision : ndarray, shape (m, m)
         P = s⁴C⁻¹, where C is the covariance of the first m points with their noise.
     grid : tuple of int
@@ -216,9 +227,8 @@ def emulate(
     """Regress log p(y | theta) on theta.
 
     y_i = quadratic in u_i + GP(u_i) + noise. The coefficients of the quadratic have a wide prior,
-    the process has covariance s² exp(−|u − u'|² / 2ℓ²), and the noise has standard deviation σ. If
-    the log posterior density of a visit is more than `SLACK` below the best, its noise grows with
-    the difference. Chains rarely go there, so the fit should not lose accuracy where they do go.
+    the process has covariance s² exp(−|u − u'|² / 2ℓ²), and the noise has standard deviation σ,
+    and more for visits of low posterior density: see `SLACK`.
 
     Parameters
     ----------
@@ -231,17 +241,17 @@ def emulate(
 
     Notes
     -----
-    O(M³) for each (ℓ, s, σ) that is tried, at least nine from the default ``grid``. The cost does
-    not depend on n.
+    The cost is O(M³) for each (ℓ, s, σ) that is tried, at least eight from the default ``grid``. It
+    does not depend on n.
     """
     log_posterior = visits.log_evidence + visits.log_prior
     deficit = log_posterior.max() - log_posterior
     p = center.size
-    kept = deficit < 10.0 * (p + 2)
-    theta, deficit = visits.theta[kept], deficit[kept]
+    fitted = deficit < DISCARDED * (p + 2)
+    theta, deficit = visits.theta[fitted], deficit[fitted]
     u = LEVEL * np.tanh(solve_triangular(root, (theta - center).T, lower=True).T / LEVEL)
-    noise = (0.4 * np.maximum(deficit - SLACK, 0.0)) ** 2
-    y = visits.log_evidence[kept]
+    noise = (NOISE_PER_NAT * np.maximum(deficit - SLACK, 0.0)) ** 2
+    y = visits.log_evidence[fitted]
     offset = float(y[deficit.argmin()])
     process = _Process(u, y - offset, noise)
     while True:
@@ -250,7 +260,7 @@ def emulate(
             break
         grid = best
     alpha = process.at(grid)[1]
-    order, precision = process.widest(grid)
+    order, precision = process.farthest(grid)
     beta = QUADRATIC_SD**2 * process.basis.T @ alpha
     quadratic = np.zeros((p, p))
     quadratic[np.triu_indices(p)] = beta[1 + p :]
@@ -268,51 +278,61 @@ def emulate(
 
 
 class _Process:
-    """The regression for any ℓ, s and σ: log likelihood and weights, each computed once."""
+    """The regression for any ℓ, s and σ. Results are cached by their indices in the grids."""
 
     def __init__(self, u: Array, y: Array, noise: Array):
         rows, columns = np.triu_indices(u.shape[1])
         self.basis = np.column_stack([np.ones(len(u)), u, u[:, rows] * u[:, columns]])
         squares = np.square(u).sum(axis=1)
-        self.distance = np.maximum(squares[:, None] + squares - 2.0 * u @ u.T, 0.0)
+        self.square_distance = np.maximum(squares[:, None] + squares - 2.0 * u @ u.T, 0.0)
         self.mean_cov = QUADRATIC_SD**2 * self.basis @ self.basis.T
         self.y, self.noise = y, noise
         self._known: dict[tuple[int, int, int], tuple[float, Array]] = {}
 
     def at(self, grid: tuple[int, int, int]) -> tuple[float, Array]:
+        """Return the log likelihood, up to a constant, and α = (covariance of y)⁻¹ y."""
         if grid not in self._known:
-            factor = cholesky(
-                self._cov(grid, 1.0), lower=True, overwrite_a=True, check_finite=False
-            )
+            cov = self._cov(grid, share_of_mean=1.0)
+            factor = cholesky(cov, lower=True, overwrite_a=True, check_finite=False)
             white = solve_triangular(factor, self.y, lower=True, check_finite=False)
             log_likelihood = -0.5 * float(white @ white) - float(np.log(factor.diagonal()).sum())
             alpha = solve_triangular(factor, white, lower=True, trans=1, check_finite=False)
             self._known[grid] = log_likelihood, alpha
         return self._known[grid]
 
-    def widest(self, grid: tuple[int, int, int]) -> tuple[Array, Array]:
-        """Points in pivot order (each the least determined by those before); P of the first m."""
-        factor, order, _, _ = dpstrf(self._cov(grid), lower=1, overwrite_a=1)
-        m = min(len(order), WIDEST)
+    def farthest(self, grid: tuple[int, int, int]) -> tuple[Array, Array]:
+        """Return an order of the points, and P of the first m of them.
+
+        Each point is the one that those before it determine least.
+        """
+        cov = self._cov(grid, share_of_mean=0.0)
+        factor, order, _, _ = dpstrf(cov, lower=1, overwrite_a=1)
+        m = min(len(order), FARTHEST)
         inverse = solve_triangular(factor[:m, :m], np.eye(m), lower=True)
         return order - 1, SCALES[grid[1]] ** 4 * inverse.T @ inverse
 
-    def _cov(self, grid: tuple[int, int, int], of_mean: float = 0.0) -> Array:
-        """Covariance of the visits' values: process, noise and mean together."""
+    def _cov(self, grid: tuple[int, int, int], *, share_of_mean: float) -> Array:
+        """Covariance of process and noise at the visits, and of the mean times a share, 0 or 1."""
         length, scale, sd = LENGTHS[grid[0]], SCALES[grid[1]], NOISES[grid[2]]
         noise = self.noise + sd**2
-        return _covariance(self.distance, length, scale, noise, self.mean_cov, of_mean)
+        return _covariance(self.square_distance, length, scale, noise, self.mean_cov, share_of_mean)
 
 
 @numba.njit(cache=True)
 def _covariance(
-    distance: Array, length: float, scale: float, noise: Array, of_mean: Array, share: float
+    square_distance: Array,
+    length: float,
+    scale: float,
+    noise: Array,
+    mean_cov: Array,
+    share_of_mean: float,
 ) -> Array:
-    M, per = len(distance), -0.5 / length**2
+    M, factor = len(square_distance), -0.5 / length**2
     cov = np.empty((M, M))
     for i in range(M):
         for j in range(M):
-            cov[i, j] = scale**2 * exp(distance[i, j] * per) + share * of_mean[i, j]
+            process = scale**2 * exp(square_distance[i, j] * factor)
+            cov[i, j] = process + share_of_mean * mean_cov[i, j]
         cov[i, i] += noise[i]
     return cov
 

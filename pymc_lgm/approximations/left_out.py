@@ -12,24 +12,24 @@ is exact for every c that is a function of theta and y. With c = e_i it would in
 alone, which changes little if the neighbors of f_i determine it. Here c is column i of Σ, divided
 by Σ_ii, where Σ is the covariance of the Laplace approximation at theta: the neighbors move with
 f_i. If the posterior of f is normal, r is independent of f_i, and the density is p(y_k | y_-k,
-theta), of which `left_out_of_normal` has the closed form.
+theta). `left_out_of_normal` computes it in closed form.
 
 Vehtari, Mononen, Tolvanen, Sivula and Winther (2016), *Bayesian leave-one-out cross-validation
-approximations for Gaussian latent variable models*, Journal of Machine Learning Research 17, have
-the weights of theta (§2.2), with f integrated out by approximation.
+approximations for Gaussian latent variable models*, Journal of Machine Learning Research 17, weight
+draws of theta in this way (§2.2), where they integrate f out by an approximation.
 
 An observation may read several elements of f: one for its mean and one for its standard deviation,
 or one of each class. Then t is aᵀf_S, a combination of the elements that it reads, and c is
-Σ a / aᵀΣa. All that y_k says of other combinations remains in r, and the weights correct it. So a
-is the combination of which y_k says most. With f_S = E[f_S] + R u, R Rᵀ = Σ_SS, and the gradient g
-and the curvature H of log p(y_k | u) at u = 0, the mean of ∇ log p ∇ log pᵀ under q is about
-g gᵀ + H². Along its first eigenvector log p varies most. Constantine, Dow and Wang (2014), *Active
-subspace methods in theory and practice*, SIAM Journal on Scientific Computing 36, reduce dimensions
-in this way.
+Σ a / aᵀΣa. The information of y_k about other combinations remains in r, and the weights correct
+it. So a is the combination about which y_k is most informative. Let f_S = E[f_S] + R u with
+R Rᵀ = Σ_SS, and let g and H be the gradient and the Hessian of log p(y_k | u) at u = 0. Then the
+mean of ∇ log p ∇ log pᵀ under q is about g gᵀ + H², and log p varies most along its first
+eigenvector. Constantine, Dow and Wang (2014), *Active subspace methods in theory and practice*,
+SIAM Journal on Scientific Computing 36, reduce dimensions in this way.
 
 A group of observations is left out in the same way: y_k is then all of its observations, and t the
 average of the f_i that they read. Again r is independent of t if the posterior of f is normal. If
-y_k depends on f by more than that average, r depends on y_k, and the weights correct it.
+y_k depends on f through more than that average, r depends on y_k, and the weights correct it.
 
 The code measures t from the draw: t = 0 is f.
 """
@@ -62,13 +62,13 @@ __all__ = [
 Index = NDArray[np.intp]
 
 NODES = (9, 17)
-"""Numbers of Chebyshev nodes on a piece of a line at which log g_k is evaluated. The second is used
-if the results with every other one of the first nodes differ. log g_k is a quadratic with a small
-analytic remainder."""
+"""Numbers of Chebyshev nodes on a piece of a line at which log g_k is evaluated: few, since it is a
+quadratic with a small analytic remainder. The second number is used if every other node of the
+first gives another result."""
 
 FINE = 65
-"""Nodes of the Clenshaw–Curtis rule on a piece, which include the others. log p(y_k | t) is
-evaluated there, which costs little, and log g_k is interpolated."""
+"""Nodes of the Clenshaw–Curtis rule on a piece, which include those of `NODES`. log p(y_k | t) is
+evaluated at all of them, which costs little, and log g_k is interpolated."""
 
 CLOSE = 1e-4
 """A piece whose integral changes by less than this share of that over the line, from one rule to
@@ -76,14 +76,15 @@ the next, needs no finer one: rules for analytic functions converge geometricall
 likelihoods, one had an error of 7e-5, and all others had at most 3e-6."""
 
 EXACT = 1e-6
-"""The same for the rule on a piece, which costs few evaluations."""
+"""The same share, if every other node of the Clenshaw–Curtis rule is left out instead. This rule
+needs only log p(y_k | t) at more nodes, which costs little, so it is more accurate."""
 
 ROUGH = 1e-2
-"""If pieces together change by more than this share of the integral after the last halving, the log
-density is NaN."""
+"""If the changes of all pieces after the last halving add up to more than this share of the
+integral, the log density is NaN."""
 
 NEGLIGIBLE = 1e-8
-"""Share of the integral below which a tail is left out."""
+"""Share of the integral below which a tail is left out. It is far below `EXACT`."""
 
 DEEP = 60.0
 """Nats below the maximum of the line, with y_k and without, at which a piece counts as empty: e⁻⁶⁰
@@ -95,9 +96,12 @@ each side. A normal density has 3e-12 of its mass beyond."""
 
 OUTWARD = REACH * 2.0 ** np.arange(7)
 INWARD = 16.0 ** -np.arange(3)
-"""Ends of the first pieces of a line if g_k may have several modes, in standard deviations of q: on
-both sides of its center, and on both sides of the draw, which is where the posterior has mass. A
-mode between two nodes is missed if the likelihood has no heavy tails. It is a choice."""
+"""Ends of the first pieces of a line if g_k may have several modes, in standard deviations of q.
+
+The first are on both sides of the center of q, and the second on both sides of the draw, which is
+where the posterior has mass. A narrow mode between two nodes may be missed if the likelihood has no
+heavy tails. It is a choice.
+"""
 
 HALVINGS = 30
 """Largest number of times that a piece is halved. At a jump of p(y_k | t) the error is halved each
@@ -114,7 +118,12 @@ FLATTEST = 1e-6
 """Smallest precision of the prior along a line, relative to that of the posterior."""
 
 OVERSHOOT = 3.0
-"""Nats by which an interpolated log g_k may be larger than at all nodes of a piece."""
+"""Nats by which an interpolated log g_k may exceed its values at the nodes of a piece. It is a
+choice.
+
+A polynomial through values near a jump may be far too large between the nodes, and its exponential
+would overflow.
+"""
 
 LOST = 1e-12
 """Smallest precision of a cavity of normal observations, relative to that of the posterior. With a
@@ -128,11 +137,11 @@ class LeftOut(NamedTuple):
     """Leave-one-out results of each observation for one draw, of shape (M,) except for ``f``."""
 
     log_density: Array  # log p(y_k | y_-k, r, theta)
-    f: Array  # a draw of the f_i that y_k reads, given y_-k, r and theta: (M, s)
-    own: Array  # log p(y_k | f_i, theta), of the draw itself
+    f: Array  # a new draw of the f_i that y_k reads, given y_-k, r and theta: (M, s)
+    own: Array  # log p(y_k | f_i, theta) at the draw f from the posterior
 
     def fill(self, index: Index | NDArray[np.bool_], some: LeftOut) -> None:
-        """Set the results of some of the observations."""
+        """Set the results of the observations at ``index``."""
         for mine, theirs in zip(self, some, strict=True):
             mine[index] = theirs
 
@@ -162,9 +171,9 @@ def left_out(
     f : ndarray, shape (n,)
         A draw from p(f | y, theta).
     uniform : ndarray, shape (M, s)
-        Uniform numbers in (0, 1). From the first ones the f_i are drawn.
+        Uniform numbers in (0, 1). The first column gives the draws of t.
     is_log_concave : bool
-        Whether the likelihood is, so that the density on a line has one mode.
+        Whether the likelihood is log-concave. If so, g_k has one mode.
 
     Returns
     -------
@@ -173,8 +182,9 @@ def left_out(
 
     Notes
     -----
-    For a dense process, O(n²) for each f_i, or for each observation that reads several; and some
-    20 M to 40 M rows of the likelihood, or 200 M if it is not log-concave, O(M E).
+    For a dense process the directions cost O(n²) for each f_i, or for each observation that reads
+    several. The likelihood of all E observations is evaluated at some 20 to 40 values of f per
+    observation that is left out, or at 200 if it is not log-concave.
     """
     lines = ObservationLines(elements, which, reads, q, f)
     log_density, t = integrate_lines(lines, uniform[:, 0], is_unimodal=is_log_concave)
@@ -192,8 +202,9 @@ def left_out_of_normal(
     """Leave out single observations in closed form, if q is the posterior of f given theta.
 
     Let f_S − E[f_S] be R u, where R Rᵀ is its covariance, and log p(y_k | u) = ℓ + gᵀu + ½ uᵀH u.
-    The cavity, the density of u without y_k, is normal with precision B = I + H and mean −B⁻¹g, and
-    p(y_k | u) times it is p(y_k | y_-k, theta) N(u; 0, I). At u = 0 this gives
+    The cavity, which is the density of u without y_k, is normal with precision B = I + H and mean
+    −B⁻¹g. The product of p(y_k | u) and the cavity is p(y_k | y_-k, theta) N(u; 0, I). At u = 0
+    this gives
 
         log p(y_k | y_-k, theta) = ℓ − ½ gᵀB⁻¹g + ½ log|B|.
 
@@ -205,7 +216,7 @@ def left_out_of_normal(
     Returns
     -------
     LeftOut
-        NaN if nothing but y_k says anything of an element.
+        NaN if only y_k is informative about an element.
     """
     root = _symmetric_roots(_covariances(q, reads))
     value, g, H = _expanded(elements, which, reads, q.center, root, step=1.0)
@@ -236,22 +247,27 @@ def left_out_groups(
 
     Parameters
     ----------
-    elements, which, site, q, f
+    elements, which, q, f
         As in `left_out`.
+    site : ndarray of int, shape (M,)
+        The element of f that each observation reads.
     group : ndarray of int, shape (M,)
         The group of each observation, 0 to G - 1.
+    is_log_concave : bool
+        As in `left_out`.
 
     Returns
     -------
     log_density : ndarray, shape (G,)
         log p(y_g | y_-g, r, theta); NaN if the density on a line is not finite.
     own : ndarray, shape (G,)
-        log p(y_g | f, theta), of the draw itself.
+        log p(y_g | f, theta) at the draw f.
 
     Notes
     -----
-    For a dense process, O(n²) for each group; and some 85 G to 105 G rows of the likelihood, or
-    more if it is not log-concave, O(G E).
+    For a dense process the directions cost O(n²) for each group. The likelihood of all E
+    observations is evaluated at some 85 to 105 values of f per group, or at more if it is not
+    log-concave.
     """
     lines = _Groups(elements, which, site, group, q, f)
     middle = np.full(lines.count, 0.5)
@@ -264,8 +280,9 @@ def integrate_lines(
 ) -> tuple[Array, Array]:
     """log p(y_k | y_-k, r, theta) of each line, and a draw of t from g_k.
 
-    Pieces of a line are halved until none changes its integrals. The integrals are those of g_k and
-    of p(y_k | t) g_k. ``is_unimodal`` says that the likelihood is log-concave, so g_k has one mode.
+    A line is divided into pieces, and pieces are halved until this changes the integrals of g_k and
+    of p(y_k | t) g_k no more. ``is_unimodal`` says that g_k has one mode, as it does if the
+    likelihood is log-concave.
     """
     log_density, drawn = np.empty(lines.count), np.empty(lines.count)
     block = CELLS // (FINE * 2 * (OUTWARD.size + INWARD.size))
@@ -282,7 +299,9 @@ def _integrated(
     """The results of `integrate_lines` for some of the lines."""
     edges = lines.first_edges(which, is_unimodal)
     if is_unimodal:
-        # Beyond its ends a density with one mode decreases, and is mostly negligible.
+        # The middle piece covers the posterior and the cavity. Beyond it a density with one mode
+        # decreases. A bound of the mass of each tail is its length times the density where it
+        # begins, and mostly the tail is negligible.
         pieces = lines.on_pieces(*_between(which, edges[1:3]))
         widths = np.stack([edges[1] - edges[0], edges[3] - edges[2]])
         has_tail = ~(pieces.ends + np.log(widths) <= np.log(NEGLIGIBLE))
@@ -311,7 +330,7 @@ def _integrated(
         pieces = pieces.only(~is_open).joined(lines.on_pieces(*halves))
     log_density = total[1] - total[0]
     log_density[~(np.bincount(line, share, which.size) <= ROUGH)] = np.nan
-    return log_density, _drawn(pieces.only(has_mass), line[has_mass], uniform)
+    return log_density, _draws(pieces.only(has_mass), line[has_mass], uniform)
 
 
 class _Pieces(NamedTuple):
@@ -322,16 +341,16 @@ class _Pieces(NamedTuple):
     line : ndarray of int, shape (m,)
     low, high : ndarray, shape (m,)
     ends : ndarray, shape (2, m)
-        The log integrand at the lower and at the upper end, less the log integral: the larger of
-        the two.
+        For the lower and the upper end, the log integrand there less the log integral. It is the
+        larger one of the two integrands.
     top : ndarray, shape (2, m)
-        The largest of the log integrands at nodes.
+        The largest log integrand at a node, for each of the two integrands.
     integral : ndarray, shape (2, m)
-        Log integrals.
+        Log integrals of the two integrands.
     change : ndarray, shape (2, m)
-        The log of the difference from those of a coarser rule.
+        Logarithms of the differences between these integrals and those of a coarser rule.
     mass : ndarray, shape (FINE, m)
-        Logarithms of the terms that add up to the integral of g_k.
+        Logarithms of the terms, one per node, that add up to the integral of g_k.
     """
 
     line: Index
@@ -361,9 +380,11 @@ class _Lines:
     elements, q, f
         As in `left_out`.
     averages : ndarray, shape (n, J)
-        a of each direction: t is aᵀf less that of the draw, and c = Σ a / aᵀΣa.
+        The vector a of each direction: t is aᵀ(f' − f) at a point f' of the line through the draw
+        f, and c = Σ a / aᵀΣa.
     direction : ndarray of int, shape (lines,)
-        The column of ``averages`` of each line: several observations may read one f_i.
+        For each line its column of ``averages``, which lines may share: several observations may
+        read one f_i.
 
     Attributes
     ----------
@@ -400,9 +421,10 @@ class _Lines:
         self.base = elements(f[None])[0]
 
     def first_edges(self, lines: Index, is_unimodal: bool) -> Array:
-        """Edges of pieces that cover the posterior, the cavity and the prior of t on some lines.
+        """Edges of the first pieces of some lines, which cover posterior, cavity and prior of t.
 
-        With one mode they are the ends of the prior and, between them, those of the others.
+        With one mode there are three pieces: the middle one covers the posterior and the cavity,
+        and the others reach to the ends of the prior.
         """
         low, high = self._guess(lines)
         variance = self._variance[self._direction[lines]]
@@ -433,7 +455,7 @@ class _Lines:
         steps = np.outer([-1.0, 0.0, 1.0], h)
         below, at, above = self._at(lines, self._q.center, steps)
         slope, curvature = (above - below) / (2.0 * h), (2.0 * at - above - below) / h**2
-        # The variance of a cavity is at most a thousand times that of q.
+        # The variance of a cavity is at most a thousand times that of q. It is a choice.
         curvature = np.where(np.isfinite(curvature), np.clip(curvature, 0.0, 0.999 / variance), 0.0)
         slope = np.where(np.isfinite(slope), slope, 0.0)
         precision = 1.0 / variance - curvature
@@ -446,9 +468,9 @@ class _Lines:
         middle, half = 0.5 * (low + high), 0.5 * (high - low)
         t = middle + half * _rule(FINE)[0][:, None]
         own = _zero_if_undefined(self._at(line, self._f, t))
-        turn = _turns(line)
+        rank = _ranks(line)
         few, many = (t[:: (FINE - 1) // (n - 1)] for n in NODES)
-        at_few = self._in_turns(line, few, turn)
+        at_few = self._log_g(line, few, rank)
         pieces = _Pieces(line, low, high, *_integrals(at_few, own, half))
         top = np.full((2, self.count), -np.inf)
         for k in range(2):
@@ -459,24 +481,25 @@ class _Lines:
             at_many = np.empty((NODES[1], int(is_open.sum())))
             at_many[::2] = at_few[:, is_open]
             others = many[1::2, is_open]
-            at_many[1::2] = self._in_turns(line[is_open], others, turn[is_open])
+            at_many[1::2] = self._log_g(line[is_open], others, rank[is_open])
             finer = _integrals(at_many, own[:, is_open], half[is_open])
             for whole, some in zip(pieces[3:], finer, strict=True):
                 whole[:, is_open] = some
         return pieces
 
-    def _in_turns(self, line: Index, t: Array, turn: Index) -> Array:
-        """log g_k of all pieces.
+    def _log_g(self, line: Index, t: Array, rank: Index) -> Array:
+        """log g_k of pieces at t, (nodes, pieces), of which several may be of one line.
 
-        `_others` takes each line once, so pieces of one line are joined: the first is alone, the
-        second too, and then two, four and more are evaluated at once.
+        `_others` takes each line once, with any number of nodes. So it evaluates the first piece of
+        every line, then the second of those that have one, and then two, four and more pieces of a
+        line at once.
         """
         values, nodes = np.empty(t.shape), len(t)
         most = max(1, CELLS // (nodes * max(self._f.size, self.base.size)))
         begin, end = 0, 1
-        while (mine := np.flatnonzero((turn >= begin) & (turn < end))).size:
+        while (mine := np.flatnonzero((rank >= begin) & (rank < end))).size:
             which, at = np.unique(line[mine], return_inverse=True)
-            slot = turn[mine] - begin
+            slot = rank[mine] - begin
             joined = np.zeros((int(slot.max()) + 1, nodes, which.size))
             joined[slot, :, at] = t[:, mine].T
             found = self._others(which, joined.reshape(-1, which.size)).reshape(joined.shape)
@@ -511,7 +534,7 @@ class _Lines:
 
 
 class ObservationLines(_Lines):
-    """The lines of single observations, each along Σ times what its observation says most of.
+    """The lines of single observations, each along Σ a of `combinations`.
 
     Attributes
     ----------
@@ -561,21 +584,21 @@ def _densities(
 ) -> Array:
     """log p(y_k | center_S + step), (points, M), for steps (points, M, s).
 
-    A row of f has a step for every set S.
+    One row of f has a step for every set S, so observations of different sets share it.
     """
     out = np.empty(steps.shape[:2])
-    left = np.arange(which.size)
+    pending = np.arange(which.size)
     block = max(1, CELLS // center.size)
-    while left.size:
-        _, first = np.unique(reads[left, 0], return_index=True)
-        now = left[first]
+    while pending.size:
+        _, first = np.unique(reads[pending, 0], return_index=True)
+        now = pending[first]
         k, slot = np.nonzero(reads[now] >= 0)
         for begin in range(0, len(out), block):
             part = slice(begin, begin + block)
             rows = np.tile(center, (len(out[part]), 1))
             rows[:, reads[now][k, slot]] += steps[part][:, now[k], slot]
             out[part, now] = elements(rows)[:, which[now]]
-        left = np.delete(left, first)
+        pending = np.delete(pending, first)
     return out
 
 
@@ -607,15 +630,16 @@ def _expanded(
 def combinations(
     elements: Callable[[Array], Array], which: Index, reads: Index, center: Array, cov: Array
 ) -> Array:
-    """a of each observation, (M, s): the combination aᵀf_S of which log p(y_k | f_S) says most.
+    """a of each observation, (M, s), along which log p(y_k | f_S) varies most.
 
-    ``cov`` are covariances of the f_S, (M, s, s).
+    ``cov`` are covariances of the f_S, (M, s, s). The module's docstring has the formula.
     """
     root = _symmetric_roots(cov)
     _, g, H = _expanded(elements, which, reads, center, root, step=STEP)
-    says = np.nan_to_num(g[:, :, None] * g[:, None, :] + H @ H, posinf=0.0, neginf=0.0)
-    most = np.linalg.eigh(says)[1][:, :, -1]
-    weights: Array = np.einsum("kij,kj->ki", np.linalg.pinv(root), most)  # cov a is R u
+    variation = np.nan_to_num(g[:, :, None] * g[:, None, :] + H @ H, posinf=0.0, neginf=0.0)
+    u = np.linalg.eigh(variation)[1][:, :, -1]
+    # f_S moves along cov a, which is R u if a is R⁻¹ u.
+    weights: Array = np.einsum("kij,kj->ki", np.linalg.pinv(root), u)
     return weights
 
 
@@ -699,15 +723,28 @@ def _interpolation(nodes: int) -> Array:
 
 
 def _integrals(log_g: Array, own: Array, half: Array) -> tuple[Array, ...]:
-    """The last five attributes of `_Pieces`, from log g_k at some of the nodes, and log p(y_k | t).
+    """The last five attributes of `_Pieces`.
 
-    If g_k is 0 at a node, it has no logarithm to interpolate. Then the integrals are those of the
-    rule with these nodes, and they count as wrong: the piece is halved if they matter.
+    Parameters
+    ----------
+    log_g : ndarray, shape (9 or 17, m)
+        log g_k at Chebyshev nodes, from which it is interpolated.
+    own : ndarray, shape (FINE, m)
+        log p(y_k | t) at the nodes of the Clenshaw–Curtis rule.
+    half : ndarray, shape (m,)
+        Half of the length of each piece.
+
+    Notes
+    -----
+    If g_k is 0 at a node, it has no logarithm to interpolate. Then the integrals are those of a
+    rule with the nodes of ``log_g`` alone, and their change is set to the integral itself, so that
+    the piece is halved if it has mass.
     """
     nodes = len(log_g)
     at_nodes = own[:: (FINE - 1) // (nodes - 1)]
     top = np.stack([log_g.max(axis=0), (log_g + at_nodes).max(axis=0)])
-    # A polynomial near a jump may be too large between the nodes: such a piece is halved.
+    # Near a jump the polynomial may be far too large between the nodes. The coarse one then
+    # differs, and the piece is halved.
     fine, coarse = (
         np.minimum(_interpolation(len(values)) @ values, top[0] + OVERSHOOT)
         for values in (log_g, log_g[::2])
@@ -739,13 +776,13 @@ def _between(lines: Index, edges: Array) -> tuple[Index, Array, Array]:
     return np.tile(lines, len(edges) - 1)[is_some], low[is_some], high[is_some]
 
 
-def _turns(line: Index) -> Index:
-    """For each piece, how many before it are of the same line."""
+def _ranks(line: Index) -> Index:
+    """For each piece, the number of pieces before it that are of the same line."""
     order = np.argsort(line, kind="stable")
     first = np.searchsorted(line[order], line[order])
-    turn = np.empty_like(line)
-    turn[order] = np.arange(line.size) - first
-    return turn
+    rank = np.empty_like(line)
+    rank[order] = np.arange(line.size) - first
+    return rank
 
 
 def _zero_if_undefined(log_density: Array) -> Array:
@@ -768,8 +805,8 @@ def _log_difference(a: Array, b: Array) -> Array:
     return np.where(top == -np.inf, -np.inf, difference)
 
 
-def _drawn(pieces: _Pieces, line: Index, uniform: Array) -> Array:
-    """Draws of t from g_k of each line, by inverse distribution functions."""
+def _draws(pieces: _Pieces, line: Index, uniform: Array) -> Array:
+    """Draws of t from g_k of each line, by the inverse of its distribution function."""
     order = np.lexsort([pieces.low, line])
     out = np.full(uniform.size, np.nan)
     bounds = np.searchsorted(line[order], np.arange(uniform.size + 1))
@@ -784,7 +821,7 @@ def _drawn(pieces: _Pieces, line: Index, uniform: Array) -> Array:
         j = int(np.searchsorted(share, target).clip(0, mine.size - 1))
         piece, begin = mine[j], share[j - 1] if j else 0.0
         within = np.exp(pieces.mass[:, piece] - pieces.integral[0, piece])
-        # Half of the mass of a node lies below it.
+        # Count half of the mass of a node as below it.
         cumulative = np.cumsum(within) - 0.5 * within
         part = (target - begin) / (share[j] - begin) * within.sum()
         low, high = pieces.low[piece], pieces.high[piece]

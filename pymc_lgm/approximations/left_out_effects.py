@@ -30,7 +30,7 @@ from scipy.sparse import csr_array
 from pymc_lgm.approximations.gaussian import GaussianApproximation, Likelihood
 from pymc_lgm.approximations.left_out import CELLS, ROUGH
 from pymc_lgm.approximations.quadrature import product_rule
-from pymc_lgm.gaussian.sites import Precision, is_finite, nonnegative, rooted, roots
+from pymc_lgm.gaussian.sites import Precision, as_operator, cholesky_factors, is_finite, nonnegative
 from pymc_lgm.gaussian.sums import Layout, SumPrior, blocks_at
 from pymc_lgm.linalg import Array
 
@@ -219,7 +219,7 @@ class _Integrals:
         # The first rule is that of q's sites.
         W, z = nonnegative(q.precision, singular=True), f - prior.mean
         z[self._N :] -= self._J @ u
-        pull = q.sites.nu - rooted(W).times(z)
+        pull = q.sites.nu - as_operator(W).times(z)
         self._Q = blocks_at(own.positions, prior.elements)
         self._go_to(W, pull[self._N :])
 
@@ -227,7 +227,7 @@ class _Integrals:
         """Center and root of the Gaussian with sites exp(pullᵀ Ju − ½ uᵀJᵀ W Ju)."""
         prior = self._q.prior
         assert isinstance(prior, SumPrior)
-        _, inverse = roots(blocks_at(self._own.positions, prior.elements_with(W)))
+        _, inverse = cholesky_factors(blocks_at(self._own.positions, prior.elements_with(W)))
         self._root = np.ascontiguousarray(inverse.swapaxes(1, 2))
         half = np.einsum("gij,gj->gi", inverse, (self._J.T @ pull).reshape(self.G, self.d))
         self._center = np.einsum("gij,gj->gi", self._root, half)
@@ -242,7 +242,7 @@ class _Integrals:
             if not (is_finite(W) and np.isfinite(gradient).all()):
                 return
             W = nonnegative(W, singular=True)
-            self._go_to(W, (gradient + rooted(W).times(change))[self._N :])
+            self._go_to(W, (gradient + as_operator(W).times(change))[self._N :])
 
     def sampled_log_density(self, rng: np.random.Generator) -> Array:
         """Importance sampling of all integrals."""
@@ -307,7 +307,7 @@ def _moments(u: Array, weights: Array) -> tuple[Array, Array]:
     cov = np.einsum("kg,kgi,kgj->gij", weights, away, away)
     diagonal = np.einsum("gii->gi", cov)
     diagonal += LEAST * diagonal + np.finfo(np.float64).tiny
-    return center, roots(cov)[0]
+    return center, cholesky_factors(cov)[0]
 
 
 @lru_cache

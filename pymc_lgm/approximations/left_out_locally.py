@@ -13,8 +13,8 @@ only the observations that read S change, and t is the change of eta_k. Its vari
 largest. Lines that change different observations share rows of f. In a series of thousands of
 observations, some fifty rows have a node of each line.
 
-If the observation reads several elements of eta, a are those of the combination of which it says
-most, as in `left_out`.
+If the observation reads several elements of eta, a belongs to the combination about which it is
+most informative, as in `left_out`.
 
 If C_Sᵀ x is fixed by a constraint, x_S = F y, where F projects onto the vectors that C_Sᵀ makes 0.
 Then (F P_SS F + I − F)⁻¹ F a is in the place of P_SS⁻¹ a.
@@ -39,7 +39,7 @@ from pymc_lgm.approximations.left_out import (
     combinations,
     integrate_lines,
 )
-from pymc_lgm.gaussian.sites import nonnegative, rooted, roots
+from pymc_lgm.gaussian.sites import as_operator, cholesky_factors, nonnegative
 from pymc_lgm.gaussian.sums import Layout, SumPrior, blocks_at
 from pymc_lgm.linalg import Array
 
@@ -251,7 +251,7 @@ class _Sets:
                 F = self.free[part]
                 free = A @ F
                 P = F @ P @ F + np.eye(A.shape[2]) - F
-            _, inverse = roots(P)
+            _, inverse = cholesky_factors(P)
             yield part, A, inverse, free @ inverse.swapaxes(1, 2)
 
     def _blocks(self, at: _At, elements: Array, part: slice) -> Array:
@@ -416,7 +416,7 @@ class _LocalLines(ObservationLines):
         z = f - prior.mean
         of_Q = prior.precision_times(prior.state(z))
         self._slope = (c * np.where(sets.elements >= 0, of_Q[sets.elements], 0.0)).sum(axis=1)
-        pull = (q.sites.nu - rooted(at.W).times(z))[N:]
+        pull = (q.sites.nu - as_operator(at.W).times(z))[N:]
         self._center = self._variance * (self._change @ pull - self._slope)
 
     def _others(self, lines: Index, t: Array) -> Array:

@@ -2,7 +2,8 @@
 
 The method is rejection sampling. The envelope consists of the exponentials of three tangents, since
 a log-concave density lies below its tangents (Gilks and Wild 1992, *Adaptive rejection sampling for
-Gibbs sampling*, Applied Statistics 41).
+Gibbs sampling*, Applied Statistics 41). Unlike theirs it is not refined after a rejection, since
+three tangents are accepted often enough: see `LEAST_RISE`.
 """
 
 from __future__ import annotations
@@ -17,22 +18,31 @@ from pymc_lgm.linalg import Array
 
 __all__ = ["draw_log_concave"]
 
-LOOKS = 60
+MOST_STEPS = 60
 """Largest number of halvings, doublings or widenings in a search for tangents. 60 halvings leave
 1e-18 of an interval, which is less than a rounding error."""
 
 LEAST_RISE = 0.3
-"""An outer tangent must rise by at least so many nats towards the middle. A flatter one would have
-a long tail, from which most proposals would be rejected.
+"""An outer tangent must rise by at least this many nats towards the middle. A flatter one would
+have a long tail, from which most proposals would be rejected.
 
-The number of proposals per draw was measured on counts and on binomial observations, with effects
-of standard deviation 0.3 to 3. It is 1.15 to 1.2 for a least rise from 0.03 to 1, and up to 1.4 for
-a least rise of 3.
+The number of proposals per draw was measured on random effects of counts and of binomial
+observations, with standard deviations of 0.3 to 3. It is 1.15 to 1.2 for a least rise from 0.03 to
+1, and up to 1.4 for a least rise of 3.
 """
 
-ROUNDS = 1000
-"""Largest number of proposals. Only a density that is not finite takes as many: at an acceptance of
-0.8 one draw in a million takes nine."""
+MOST_PROPOSALS = 1000
+"""Largest number of proposals of a draw. At an acceptance of 0.8 one draw in two million takes more
+than nine, so only a density that is not finite takes as many."""
+
+ROUNDING = 1e-6
+"""Nats, relative to the log density, by which a density may lie above its tangents."""
+
+FLAT = 1e-8
+"""Rise along a piece, in nats, below which a tangent is replaced by a constant.
+
+The relative error is half of the rise, and (1 − e^−rise) / rise would be no more accurate.
+"""
 
 BoolArray = NDArray[np.bool_]
 
@@ -65,25 +75,25 @@ def draw_log_concave(
     """
     t, value, slope = _tangents(log_density, center, scale)
     cuts, log_mass = _envelope(t, value, slope)
-    share = np.exp(log_mass - log_mass.max(axis=0))
-    share = np.cumsum(share / share.sum(axis=0), axis=0)
-    w, left = t[1].copy(), np.arange(center.size)
-    for _ in range(ROUNDS):
-        if not left.size:
+    mass = np.exp(log_mass - log_mass.max(axis=0))
+    cumulative = np.cumsum(mass / mass.sum(axis=0), axis=0)
+    w, pending = t[1].copy(), np.arange(center.size)
+    for _ in range(MOST_PROPOSALS):
+        if not pending.size:
             return w
-        piece = (rng.random(left.size) > share[:2, left]).sum(axis=0)
-        at, high, rise = (x[piece, left] for x in (t, value, slope))
-        x = _within(rng.random(left.size), rise, cuts[piece, left], cuts[piece + 1, left])
+        piece = (rng.random(pending.size) > cumulative[:2, pending]).sum(axis=0)
+        at, high, rise = (x[piece, pending] for x in (t, value, slope))
+        x = _within(rng.random(pending.size), rise, cuts[piece, pending], cuts[piece + 1, pending])
         rows = w.copy()
-        rows[left] = x
-        excess = log_density(rows[None])[0][0, left] - high - rise * (x - at)
-        if (excess > 1e-6 * (1.0 + np.abs(high))).any():
+        rows[pending] = x
+        excess = log_density(rows[None])[0][0, pending] - high - rise * (x - at)
+        if (excess > ROUNDING * (1.0 + np.abs(high))).any():
             raise ValueError(
                 "A density is not log-concave, so its effects cannot be drawn by tangents."
             )
-        kept = np.log(rng.random(left.size)) < excess
-        w[left[kept]] = x[kept]
-        left = left[~kept]
+        is_accepted = np.log(rng.random(pending.size)) < excess
+        w[pending[is_accepted]] = x[is_accepted]
+        pending = pending[~is_accepted]
     raise ValueError("A density is not finite where its effects are drawn.")
 
 
@@ -94,15 +104,17 @@ def _tangents(log_density: LogDensity, center: Array, scale: Array) -> tuple[Arr
         # If a rate overflows, |w| is too large.
         return np.where(np.isnan(slope), w < 0.0, slope > 0.0)
 
+    # Widen an interval until it has the mode. Then halve it until the tangent at its middle changes
+    # by less than a nat on it.
     low, high = center - scale, center + scale
-    for _ in range(LOOKS):
+    for _ in range(MOST_STEPS):
         ends = np.array([low, high])
         below, above = rises(ends, log_density(ends)[1]) == [[True], [False]]
         if (below & above).all():
             break
         width = high - low
         low, high = np.where(below, low, low - width), np.where(above, high, high + width)
-    for _ in range(LOOKS):
+    for _ in range(MOST_STEPS):
         mode = 0.5 * (low + high)
         slope = log_density(mode[None])[1][0]
         far = ~(np.abs(slope) * (high - low) < 1.0)
@@ -110,17 +122,19 @@ def _tangents(log_density: LogDensity, center: Array, scale: Array) -> tuple[Arr
             break
         up = rises(mode, slope)
         low, high = np.where(far & up, mode, low), np.where(far & ~up, mode, high)
+    # Move the outer tangents away from the mode if they are too flat, and back if the density is
+    # not finite there.
     sides = np.array([-0.5, 0.0, 0.5])[:, None] * (high - low)
-    for _ in range(LOOKS):
+    for _ in range(MOST_STEPS):
         t = mode + sides
         value, slope = log_density(t)
-        known = np.isfinite(value) & np.isfinite(slope)
+        is_known = np.isfinite(value) & np.isfinite(slope)
         with np.errstate(invalid="ignore"):
-            enough = -slope * sides > LEAST_RISE
-        enough[1] = known[1] = True
-        if (known & enough).all():
+            is_steep = -slope * sides > LEAST_RISE
+        is_known[1] = is_steep[1] = True  # the tangent at the mode may be flat
+        if (is_known & is_steep).all():
             break
-        sides = np.where(known, np.where(enough, sides, 2.0 * sides), 0.5 * sides)
+        sides = np.where(is_known, np.where(is_steep, sides, 2.0 * sides), 0.5 * sides)
     return t, value, slope
 
 
@@ -132,12 +146,11 @@ def _envelope(t: Array, value: Array, slope: Array) -> tuple[Array, Array]:
     edge = np.full((1, t.shape[1]), np.inf)
     cuts = np.vstack([-edge, gaps, edge])
     # Integrate each piece downwards from its higher end. Its length may be infinite.
-    rises = slope > 0.0
-    top = value + slope * (np.where(rises, cuts[1:], cuts[:-1]) - t)
+    top = value + slope * (np.where(slope > 0.0, cuts[1:], cuts[:-1]) - t)
     length, steep = cuts[1:] - cuts[:-1], np.abs(slope)
     with np.errstate(divide="ignore", invalid="ignore"):
-        flat = steep * length < 1e-8
-        mass = np.where(flat, length, -np.expm1(-steep * length) / steep)
+        is_flat = steep * length < FLAT
+        mass = np.where(is_flat, length, -np.expm1(-steep * length) / steep)
     return cuts, top + np.log(mass)
 
 
@@ -148,5 +161,5 @@ def _within(u: Array, slope: Array, low: Array, high: Array) -> Array:
         length = high - low
         # The distance from the higher end is exponential, truncated at the piece's length.
         exponential = -np.log1p(u * np.expm1(-steep * length)) / steep
-        distance = np.where(steep * length < 1e-8, u * length, exponential)
+        distance = np.where(steep * length < FLAT, u * length, exponential)
     return np.where(slope > 0.0, high - distance, low + distance)

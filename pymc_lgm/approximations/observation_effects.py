@@ -58,8 +58,8 @@ HALVINGS = 9
 deviation 300, the log density of 400 zeros errs by 0.006, and with 1000 by 0.002."""
 
 HALVINGS_OF_SITES = 5
-"""The same for `ObservationEffects.terms`, which needs memory for all nodes. Only the search for q,
-and Laplace's approximation, depend on it."""
+"""Largest number of halvings in `ObservationEffects.terms`, which needs memory for all nodes. Only
+the search for q, and Laplace's approximation, depend on it."""
 
 TOLERANCE = 1e-4
 """The halvings stop when the log integral changes by less than this. The remaining error is at most

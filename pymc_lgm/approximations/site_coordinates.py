@@ -1,11 +1,12 @@
 """A bijection between sites and vectors of unconstrained numbers.
 
-A site is exp(ν_i z_i − ½ W_i z_i²), z = f − m. `sites_line` predicts ν and W at a new theta by a
-linear model, which needs coordinates without bounds. A precision W is represented by its logarithm,
-a block of precisions by W_g = U D Uᵀ with U unit lower triangular, and a block of classes by D and
-v. ν is represented by ν / √(W + c), because this quotient changes least with theta. For example, if
-an observation only fixes the sign of f_i, the width of the site is proportional to that of the
-prior, and ν / √W does not change. If W may be negative, W and ν represent themselves.
+A site is exp(ν_i z_i − ½ W_i z_i²), z = f − m. `pymc_lgm.approximations.sites_line` predicts ν and
+W at a new theta by a linear model, which needs coordinates without bounds. A precision W is
+represented by its logarithm, and a block of precisions by D and U, with W_g = U D Uᵀ and U unit
+lower triangular. For a block of classes see `InClasses`. ν is represented by ν / √(W + c), because
+this quotient changes little with theta. For example, if an observation only fixes the sign of f_i,
+the width of the site is proportional to that of the prior, and ν / √W does not change. If W may be
+negative, W and ν represent themselves.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pymc_lgm.gaussian.sites import ClassBlocks, SiteBlocks, gathered, scattered
 from pymc_lgm.linalg import Array
 
 __all__ = [
-    "FLAT",
+    "OFFSET",
     "InClasses",
     "InSets",
     "OneByOne",
@@ -32,21 +33,22 @@ __all__ = [
 ]
 
 LEAST = 1e-8
-"""Smallest precision, so that a site without information has a finite logarithm."""
+"""Smallest precision that is represented: a site without information has a finite logarithm. It is
+a choice."""
 
-FLAT = 1e-3
-"""c in ν / √(W + c). It keeps the coordinate finite as W → 0, where it becomes proportional to
-ν."""
+OFFSET = 1e-3
+"""c in ν / √(W + c). It keeps the coordinate finite as W → 0, where it becomes proportional to ν.
+It is a choice."""
 
 
 class SiteCoordinates(Protocol):
-    """A bijection of sites to vectors."""
+    """A bijection between sites and vectors, except for precisions below `LEAST`."""
 
     def of(self, sites: Sites, margins: Margins | None) -> Array:
-        """The vector that represents sites, and the margins if there is a copula."""
+        """Return the vector that represents sites, and their margins if there is a copula."""
 
     def sites(self, s: Array, trusted: bool) -> PredictedSites:
-        """The sites that a vector represents."""
+        """Return the sites that a vector represents, marked as ``trusted`` or not."""
 
 
 @dataclass(frozen=True)
@@ -66,14 +68,14 @@ class OneByOne:
             assert margins is not None
             positive += [margins.variances, margins.precisions]
         logarithms = [np.log(np.maximum(part, LEAST)) for part in positive]
-        ratio = sites.nu / np.sqrt(np.exp(logarithms[0]) + FLAT)
+        ratio = sites.nu / np.sqrt(np.exp(logarithms[0]) + OFFSET)
         return np.concatenate([ratio, *logarithms])
 
     def sites(self, s: Array, trusted: bool) -> PredictedSites:
         """See `SiteCoordinates`."""
         ratio, *logarithms = s.reshape(-1, self.n)
         precision, *others = np.exp(logarithms)
-        nu = ratio * np.sqrt(precision + FLAT)
+        nu = ratio * np.sqrt(precision + OFFSET)
         return PredictedSites(nu, precision, Margins(*others) if others else None, trusted)
 
 
@@ -85,11 +87,11 @@ class InSets:
 
     Attributes
     ----------
-    index : ndarray of int, shape (G, s)
-        The sets, as in `SiteBlocks`.
+    sets : ndarray of int, shape (G, s)
+        As in `SiteBlocks`.
     """
 
-    index: NDArray[np.intp]
+    sets: NDArray[np.intp]
 
     def of(self, sites: Sites, margins: Margins | None) -> Array:
         """See `SiteCoordinates`."""
@@ -97,56 +99,56 @@ class InSets:
         diagonal = np.einsum("gii->gi", root)
         U = root / diagonal[:, None, :]
         logarithms = np.maximum(2.0 * np.log(diagonal), np.log(LEAST))
-        nu = np.linalg.solve(U, gathered(self.index, sites.nu)[:, :, None])[:, :, 0]
-        ratio = nu / np.sqrt(np.exp(logarithms) + FLAT)
+        nu = np.linalg.solve(U, gathered(self.sets, sites.nu)[:, :, None])[:, :, 0]
+        ratio = nu / np.sqrt(np.exp(logarithms) + OFFSET)
         return np.concatenate([ratio.ravel(), logarithms.ravel(), U[:, *self._below].ravel()])
 
     def sites(self, s: Array, trusted: bool) -> PredictedSites:
         """See `SiteCoordinates`."""
-        G, size = self.index.shape
+        G, size = self.sets.shape
         ratio, logarithms = s[: 2 * G * size].reshape(2, G, size)
         U = np.tile(np.eye(size), (G, 1, 1))
         U[:, *self._below] = s[2 * G * size :].reshape(G, -1)
         D = np.exp(logarithms)
-        precision = SiteBlocks(self.index, (U * D[:, None, :]) @ U.swapaxes(1, 2))
-        nu = (U @ (ratio * np.sqrt(D + FLAT))[:, :, None])[:, :, 0]
-        n = int((self.index >= 0).sum())
-        return PredictedSites(scattered(self.index, nu, n), precision, None, trusted)
+        precision = SiteBlocks(self.sets, (U * D[:, None, :]) @ U.swapaxes(1, 2))
+        nu = (U @ (ratio * np.sqrt(D + OFFSET))[:, :, None])[:, :, 0]
+        n = int((self.sets >= 0).sum())
+        return PredictedSites(scattered(self.sets, nu, n), precision, None, trusted)
 
     @property
     def _below(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        return np.tril_indices(self.index.shape[1], -1)
+        return np.tril_indices(self.sets.shape[1], -1)
 
 
 @dataclass(frozen=True, eq=False)
 class InClasses:
-    """Coordinates of sites of classes, W_g = D − u uᵀ.
+    """Coordinates of sites of classes, W_g = D − u uᵀ with a diagonal D.
 
     They are ν / √(D + c), log D, and log (v² / (1 − |v|²)) with v_c = u_c / √D_c.
 
     Attributes
     ----------
-    index : ndarray of int, shape (G, s)
-        The sets, as in `ClassBlocks`.
+    sets : ndarray of int, shape (G, s)
+        As in `SiteBlocks`, without padding.
     """
 
-    index: NDArray[np.intp]
+    sets: NDArray[np.intp]
 
     def of(self, sites: Sites, margins: Margins | None) -> Array:
         """See `SiteCoordinates`."""
         D, v, gap = sites.precision.minus_rank_one
         D = np.maximum(D, LEAST)
-        ratio = gathered(self.index, sites.nu) / np.sqrt(D + FLAT)
+        ratio = gathered(self.sets, sites.nu) / np.sqrt(D + OFFSET)
         shares = np.maximum(v**2, LEAST) / np.maximum(gap, LEAST)[:, None]
         return np.concatenate([ratio.ravel(), np.log(D).ravel(), np.log(shares).ravel()])
 
     def sites(self, s: Array, trusted: bool) -> PredictedSites:
         """See `SiteCoordinates`."""
-        ratio, logarithms, of_shares = s.reshape(3, *self.index.shape)
+        ratio, logarithms, of_shares = s.reshape(3, *self.sets.shape)
         D, shares = np.exp(logarithms), np.exp(of_shares)
         v = np.sqrt(shares / (1.0 + shares.sum(axis=1, keepdims=True)))
-        precision = ClassBlocks.of(self.index, D, v * np.sqrt(D))
-        nu = scattered(self.index, ratio * np.sqrt(D + FLAT), self.index.size)
+        precision = ClassBlocks.of(self.sets, D, v * np.sqrt(D))
+        nu = scattered(self.sets, ratio * np.sqrt(D + OFFSET), self.sets.size)
         return PredictedSites(nu, precision, None, trusted)
 
 
@@ -157,45 +159,46 @@ class Themselves:
     Attributes
     ----------
     n : int
-    index : ndarray of int, shape (G, s), or None
-        The sets, as in `SiteBlocks`, if W has blocks.
+    sets : ndarray of int, shape (G, s), or None
+        As in `SiteBlocks`, if W has blocks.
     """
 
     n: int
-    index: NDArray[np.intp] | None = None
+    sets: NDArray[np.intp] | None = None
 
     def of(self, sites: Sites, margins: Margins | None) -> Array:
         """See `SiteCoordinates`."""
         W = sites.precision
-        below = W if self.index is None else W.values[:, *self._below].ravel()
+        below = W if self.sets is None else W.values[:, *self._below].ravel()
         return np.concatenate([sites.nu, below])
 
     def sites(self, s: Array, trusted: bool) -> PredictedSites:
         """See `SiteCoordinates`."""
         nu, W = s[: self.n], s[self.n :]
-        if self.index is None:
+        if self.sets is None:
             return PredictedSites(nu, W, None, trusted)
-        G, size = self.index.shape
+        G, size = self.sets.shape
         i, j = self._below
         values = np.empty((G, size, size))
         values[:, i, j] = values[:, j, i] = W.reshape(G, -1)
-        return PredictedSites(nu, SiteBlocks(self.index, values), None, trusted)
+        return PredictedSites(nu, SiteBlocks(self.sets, values), None, trusted)
 
     @property
     def _below(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        assert self.index is not None
-        return np.tril_indices(self.index.shape[1])
+        assert self.sets is not None
+        return np.tril_indices(self.sets.shape[1])
 
 
 def site_coordinates(
-    model: Any, n: int, copula: bool = False, *, are_negative: bool = False
+    model: Any, n: int, copula: bool = False, *, may_be_negative: bool = False
 ) -> SiteCoordinates:
-    """Coordinates for the sites of a model's observations.
+    """Return coordinates for the sites of a model's observations.
 
-    ``are_negative`` says that precisions may be negative, or 0 for a whole set.
+    ``may_be_negative`` says that precisions may be negative, or 0 for a whole set. With classes
+    they are not, since `ClassBlocks` are positive definite.
     """
     if model.sets is not None and model.classes:
         return InClasses(model.sets)
-    if are_negative:
+    if may_be_negative:
         return Themselves(n, model.sets)
     return OneByOne(n, copula) if model.sets is None else InSets(model.sets)

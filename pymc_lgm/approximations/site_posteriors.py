@@ -29,7 +29,7 @@ CLOSE = 1e-4
 """Squared distance from a mode, in variances of its site posterior, at which it has converged."""
 
 STEPS = 50
-"""Most steps of Newton's method to the modes."""
+"""Largest number of steps of Newton's method to the modes."""
 
 
 def site_approximation(likelihood: SiteLikelihood, prior: Prior) -> GaussianApproximation | None:

@@ -40,7 +40,7 @@ from pymc_lgm.approximations.quadrature import at_nodes, product_rule
 from pymc_lgm.approximations.variational import floored
 from pymc_lgm.compile.loops.elementary import exp, log1p
 from pymc_lgm.gaussian import Prior
-from pymc_lgm.gaussian.sites import Precision, SiteBlocks, are_nonnegative, roots
+from pymc_lgm.gaussian.sites import Precision, SiteBlocks, are_nonnegative, cholesky_factors
 from pymc_lgm.linalg import Array
 
 __all__ = ["LARGEST_SET", "Transport", "directions", "transport"]
@@ -330,7 +330,7 @@ def transport(q: GaussianApproximation, likelihood: SiteLikelihood) -> Transport
     W = q.precision
     if isinstance(W, SiteBlocks):
         sets = W.sets
-        C, inverse = roots(q.posterior.site_covariances)
+        C, inverse = cholesky_factors(q.posterior.site_covariances)
     else:
         sets = np.arange(q.center.size)[:, None]
         variances = q.posterior.variances if q.margins is None else q.margins.variances

@@ -24,7 +24,7 @@ from pymc_lgm.approximations.quadrature import at_nodes, nodes_of_sets, normal_r
 from pymc_lgm.approximations.site_search import Sweep, mismatch, site_search
 from pymc_lgm.approximations.sites import Sites
 from pymc_lgm.gaussian import Posterior, Prior
-from pymc_lgm.gaussian.sites import SiteBlocks, congruent, eigenvalues, roots, scattered
+from pymc_lgm.gaussian.sites import SiteBlocks, cholesky_factors, congruent, eigenvalues, scattered
 from pymc_lgm.linalg import Array
 
 __all__ = ["evidence_gradient", "floored", "variational"]
@@ -153,7 +153,7 @@ def _sweep_of_sets(likelihood: SiteLikelihood, nu: Array, posterior: Posterior) 
     prior, W = posterior.prior, posterior.precision
     assert isinstance(W, SiteBlocks)
     alpha, z = posterior.center(nu)
-    root, inverse = roots(posterior.site_covariances)
+    root, inverse = cholesky_factors(posterior.site_covariances)
     nodes, weights, products = _rule(W.sets.shape[1], len(W.sets))
     values = likelihood.sites(at_nodes(prior.mean + z, W.sets, root, nodes))
     # By parts, E ∇ℓ = C⁻ᵀ E x ℓ and E ∇²ℓ = C⁻ᵀ E (x xᵀ − I) ℓ C⁻¹ with f_g = f̂_g + C x.
@@ -220,7 +220,7 @@ def evidence_gradient(
     if likelihood_gradient is not None:
         # ℓ is a sum over f_i or over sets of them, so all can be at their k-th node at once.
         if isinstance(W := q.precision, SiteBlocks):
-            root, _ = roots(q.posterior.site_covariances)
+            root, _ = cholesky_factors(q.posterior.site_covariances)
             nodes, weights = nodes_of_sets(W.sets.shape[1], len(W.sets))
             rows = at_nodes(q.center, W.sets, root, nodes)
         else:

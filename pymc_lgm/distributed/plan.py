@@ -94,7 +94,7 @@ class Chain:
         return float(self.groups["posterior"].attrs[TIME])
 
     def timed(self, elapsed: float) -> Chain:
-        """The same with another sampling time."""
+        """Return this chain with another sampling time."""
         groups = {
             name: group.assign_attrs({TIME: elapsed}) if TIME in group.attrs else group
             for name, group in self.groups.items()

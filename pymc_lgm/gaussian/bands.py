@@ -147,7 +147,7 @@ def _of_band(L: Array, inverse: Array) -> bool:
 
 @numba.njit(cache=True, error_model="numpy")
 def _of_chain(L: Array, inverse: Array) -> bool:
-    """The same for bandwidth 1, where a scalar has all that the next column needs."""
+    """Do as `_of_band` for bandwidth 1, where a scalar has all that the next column needs."""
     n, square = L.shape[1], L[0, 0]
     for j in range(n):
         if not square > 0.0:

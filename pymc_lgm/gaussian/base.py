@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pymc_lgm.gaussian.factors import Root
-from pymc_lgm.gaussian.sites import Precision, SiteBlocks, rooted
+from pymc_lgm.gaussian.sites import Precision, SiteBlocks, as_operator
 from pymc_lgm.linalg import LOG_2PI, Array, tally
 
 __all__ = [
@@ -246,7 +246,7 @@ class Posterior(ABC):
     def __init__(self, prior: Prior, W: Precision):
         self.prior = prior
         self.precision: Any = W
-        self._W = rooted(W)
+        self._W = as_operator(W)
 
     @property
     @abstractmethod

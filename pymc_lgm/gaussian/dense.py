@@ -217,7 +217,7 @@ class DensePosterior(CovariancePosterior):
 
 
 class CompiledPosterior(DensePosterior):
-    """The same for a diagonal W in compiled loops, for K on a CPU: see `dense_loops`."""
+    """`DensePosterior` for a diagonal W, in compiled loops, for K on a CPU: see `dense_loops`."""
 
     prior: DensePrior
 

@@ -160,13 +160,13 @@ class UpdatedFactor:
 
     @classmethod
     def of(cls, factor: Factor, U: Array, S: Array) -> UpdatedFactor | None:
-        """Make it from R, U (n, k) and S (k, k); ``None`` if the sum is not positive definite."""
-        return cls.of_half(factor, factor.solve(U), S)
+        """Return one, or ``None`` if the sum is not positive definite. S has the shape (k, k)."""
+        return cls.of_whitened(factor, factor.solve(U), S)
 
     @classmethod
-    def of_half(cls, factor: Factor, half: Array, S: Array) -> UpdatedFactor | None:
-        """`of`, from R⁻¹ U."""
-        G, H = np.linalg.qr(half)
+    def of_whitened(cls, factor: Factor, whitened: Array, S: Array) -> UpdatedFactor | None:
+        """Do as `of`, from R⁻¹ U instead of U."""
+        G, H = np.linalg.qr(whitened)
         try:
             N = np.linalg.cholesky(np.eye(len(H)) + H @ S @ H.T)
         except np.linalg.LinAlgError:
@@ -218,13 +218,13 @@ class UpdatedFactor:
 
     @cached_property
     def _inverse(self) -> Array:
-        # Not by LAPACK: for two rows its threads cost a thousand times what the numbers do.
+        # Not by LAPACK: for two rows its threads took 7 ms on a busy machine.
         return _inverse_of_lower(self._N)
 
     def _along(self, y: Array, N: Array) -> Array:
-        """(I + G (N − I) Gᵀ) y."""
-        along = self._G.T @ y
-        result: Array = y + self._G @ (N @ along - along)
+        """(I + G (N − I) Gᵀ) y, for any N of this shape."""
+        in_G = self._G.T @ y
+        result: Array = y + self._G @ (N @ in_G - in_G)
         return result
 
 
@@ -262,7 +262,9 @@ class Constraints:
     ----------
     n, k : int
     V, T : ndarray, shape (n, k) and (k, k)
-        The product of reflections H in compact form (Schreiber and Van Loan 1989).
+        The product of reflections H in compact form. Schreiber and Van Loan (1989), *A
+        storage-efficient WY representation for products of Householder transformations*, SIAM
+        Journal on Scientific and Statistical Computing 10.
     log_volume : float
         ½ log|Cᵀ C|.
     """
@@ -362,17 +364,19 @@ def constrained_and_updated(
 ) -> Factor | ConstrainedFactor | UpdatedFactor | None:
     """A factor of A + U S Uᵀ on Cᵀ x = 0, with one solve for the columns of both.
 
-    ``None`` if the sum is not positive definite there.
+    C has orthonormal columns, and may have none, as U may. ``None`` if the sum is not positive
+    definite there.
     """
     k = C.shape[1]
     if not k + U.shape[1]:
         return factor
-    half = factor.solve(np.hstack([C, U]))
-    free = ConstrainedFactor(factor, half[:, :k]) if k else factor
+    whitened = factor.solve(np.hstack([C, U]))
+    if not k:
+        return UpdatedFactor.of_whitened(factor, whitened, S)
+    constrained = ConstrainedFactor(factor, whitened[:, :k])
     if not U.shape[1]:
-        return free
-    along = half if not isinstance(free, ConstrainedFactor) else free.space.reduce(half[:, k:])
-    return UpdatedFactor.of_half(free, along, S)
+        return constrained
+    return UpdatedFactor.of_whitened(constrained, constrained.space.reduce(whitened[:, k:]), S)
 
 
 class ScaledFactor:
@@ -384,7 +388,7 @@ class ScaledFactor:
     scale : float
         s.
     rank : int
-        Elements of ξ.
+        r, the number of elements of ξ.
     """
 
     def __init__(self, base: Root, scale: float, rank: int):
@@ -413,13 +417,14 @@ class ScaledFactor:
 
 
 class FactorInBasis:
-    """A factor of the precision of x = B z, from a factor of the precision of z.
+    """A factor of the precision of x = B z, from a factor R Rᵀ of the precision of z.
 
     Parameters
     ----------
     base : Factor
     B : sparse array, shape (n, m)
-        With orthonormal columns. Coordinates that one element of x reads are independent.
+        With orthonormal columns. The coordinates that an element of x reads must be independent, so
+        that its variance is a sum of theirs.
     """
 
     def __init__(self, base: Factor, B: csr_array):

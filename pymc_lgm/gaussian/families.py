@@ -3,7 +3,7 @@
 A `Family` says where the elements of Q are; that is the same at every theta. At a theta it computes
 the elements, a factor of Q, and derivatives. If a part of the precision would be dense, it is added
 as an update of low rank, Q + U S Uᵀ, where U has few columns. A `Root` is a root R of a precision
-A = R Rᵀ. See Rue and Held (2005), chapter 2.
+A = R Rᵀ. See Rue and Held (2005), *Gaussian Markov random fields*, chapter 2.
 """
 
 from __future__ import annotations
@@ -34,6 +34,9 @@ __all__ = [
 
 Index = NDArray[np.intp]
 
+ASYMMETRY = 1e-8
+"""Largest |Q_ij − Q_ji|, relative to the largest element of Q, that counts as rounding."""
+
 
 @dataclass(frozen=True, eq=False)
 class FamilyAt:
@@ -41,8 +44,8 @@ class FamilyAt:
 
     Attributes
     ----------
-    mean : ndarray, shape (n,)
-        m; if the family has a basis, that of the coordinates.
+    mean : ndarray, shape (m,)
+        The mean; if the family has a basis, that of the coordinates.
     elements : ndarray
         Elements of Q, in the order of the family's ``rows`` and ``columns``.
     factor : Root
@@ -67,21 +70,25 @@ class Family(ABC):
 
     Parameters
     ----------
+    n : int
+        Number of elements of the vector x.
     rows, columns : ndarray of int
         Where the elements of Q are in its lower triangle.
-    n : int
-        Number of elements of the vector.
     update : tuple of ndarray, optional
-        U, shape (n, k), and S. At a theta, S is multiplied by `FamilyAt.scale`.
-    constraint : ndarray, shape (n, k), optional
+        U, shape (m, k), and S. At a theta, S is multiplied by `FamilyAt.scale`.
+    constraint : ndarray, shape (m, k), optional
         C, of orthonormal columns: Cᵀ x = 0.
     basis : sparse array, shape (n, m), optional
-        B, of orthonormal columns: x = B z. All else is that of the coordinates z then.
+        B, of orthonormal columns: x = B z. With a basis, Q, the update, the constraint and the mean
+        are those of the coordinates z.
 
     Attributes
     ----------
-    m, rank : int
-        Number of coordinates, n without a basis, and m − k.
+    m : int
+        Number of coordinates: n without a basis.
+    rank : int
+        Dimension of the space of x: m less the number of constraints.
+    zero_mean : ndarray, shape (m,)
     """
 
     def __init__(
@@ -112,7 +119,7 @@ class Family(ABC):
         at : FamilyAt
         elements : ndarray
             e: one weight for each element of the lower triangle of Q.
-        mean : ndarray, shape (n,)
+        mean : ndarray, shape (m,)
             m̄.
         log_weight : float
             w.
@@ -131,7 +138,7 @@ class Independent(Family):
         super().__init__(n, np.arange(n), np.arange(n))
 
     def at(self, *values: Array) -> FamilyAt | None:
-        """``None`` where a variance is not positive and finite."""
+        """``None`` if a variance is not positive and finite."""
         (variances,) = values
         if not (np.isfinite(variances).all() and (variances > 0.0).all()):
             return None
@@ -230,7 +237,7 @@ class BandedSeries(Family):
         E = np.zeros(T.size)
         E[self._which] = elements
         M = E.reshape(T.shape)
-        M[0] *= 2.0  # twice the symmetric matrix of e
+        M[0] *= 2.0  # 2 E, where E is the symmetric matrix with ⟨e, Q⟩ = tr(E Q)
         of_T, of_u = at.factor.vjp(M, at.mean, mean)
         of_T[0] += 2.0 * log_weight / T[0]
         return [of_T, of_u]
@@ -248,7 +255,10 @@ class _Sparse(Family):
         return None if factor is None else FamilyAt(self.zero_mean, elements, factor, values)
 
     def _weights(self, at: FamilyAt, elements: Array, log_weight: float) -> Array:
-        """e + w ∂log|Q|, the derivatives in the elements of Q; Q⁻¹ on the pattern gives ∂log|Q|."""
+        """e + w ∂log|Q|, the derivatives in the elements of Q.
+
+        ∂log|Q| needs the elements of Q⁻¹ on the pattern of Q only.
+        """
         assert isinstance(at.factor, SparseFactor)
         weights: Array = elements + log_weight * at.factor.log_determinant_slopes
         return weights
@@ -273,7 +283,7 @@ class Map(_Sparse):
     def at(self, *values: Array) -> FamilyAt | None:
         """``None`` if τ is not positive, or α not between −1 and 1.
 
-        With α = 1 Q is singular. Whether its factorization fails would then depend on rounding.
+        If α is 1, Q is singular, and whether its factorization fails depends on rounding.
         """
         tau, alpha = values
         if not (0.0 < tau < np.inf and -1.0 < alpha < 1.0):
@@ -311,15 +321,14 @@ class ByPrecision(_Sparse):
         Raises
         ------
         ValueError
-            If Q is not symmetric: if Q_ij and Q_ji differ by more than 1e-8 of the largest element.
-            A ``tau`` whose halves are computed in two ways differs by rounding.
+            If Q is not symmetric, up to rounding: its two halves may be computed in different ways.
         """
         lower, upper = values
         if not np.isfinite(lower).all():
             return None
-        apart = np.abs(lower - upper)
-        worst = int(apart.argmax())
-        if apart[worst] > 1e-8 * np.abs(lower).max():
+        difference = np.abs(lower - upper)
+        worst = int(difference.argmax())
+        if difference[worst] > ASYMMETRY * np.abs(lower).max():
             i, j = (int(at[worst]) for at in self.pattern.places)
             raise ValueError(
                 f"tau of {self._name!r} is not symmetric: tau[{i}, {j}] is {lower[worst]:g}, and "

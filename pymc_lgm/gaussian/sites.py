@@ -1,9 +1,9 @@
 """W, the precision of Gaussian sites: a diagonal matrix, or a block for each set of f_i.
 
 If each observation reads one f_i, W is a vector. If an observation reads several, such as one
-latent variable per class, f is divided into sets that no observation joins, and W has a block for
-each set: `SiteBlocks`, or `ClassBlocks` for the curvature of a softmax. A posterior uses W through
-W x and W^½ x.
+latent variable per class, f is divided into sets such that each observation reads elements of one
+set only. Then W has a block for each set: `SiteBlocks`, or `ClassBlocks` for the curvature of a
+softmax. A posterior uses W through W x and W^½ x.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ __all__ = [
     "SiteBlocks",
     "add_columns",
     "are_nonnegative",
+    "as_operator",
+    "cholesky_factors",
     "congruent",
     "diagonal",
     "eigenvalues",
@@ -35,16 +37,14 @@ __all__ = [
     "lerp",
     "negative_part",
     "nonnegative",
-    "rooted",
-    "roots",
     "scattered",
 ]
 
 SINGULAR = 1e-6
-"""Smallest eigenvalue of a block, relative to the largest element of all blocks."""
+"""Eigenvalue of a block, relative to the largest, that may be a rounding error. It is a choice."""
 
 TINY = 1e-10
-"""Smallest eigenvalue of a block, if all elements are smaller."""
+"""Smallest eigenvalue of a block of `nonnegative` if the elements of all blocks are below 1e-4."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +96,7 @@ class SiteBlocks:
         return out.reshape(x.shape)
 
     def like(self, values: Array) -> SiteBlocks:
-        """Blocks of this kind with these values, or values near them."""
+        """Blocks of this kind with these values, or with the nearest that the kind can have."""
         if (self.sets < 0).any():
             values = np.where(self.filling, np.eye(self.sets.shape[1]), values)
         return replace(self, values=values)
@@ -114,6 +114,7 @@ class SiteBlocks:
         """
         if self.sets.shape[1] != 2 or (self.sets < 0).any():
             return None
+        # W_g = D − u uᵀ with −u_1 u_2 = b.
         b = self.values[:, 0, 1]
         u = np.stack([np.sqrt(np.abs(b)), -np.sign(b) * np.sqrt(np.abs(b))], axis=1)
         D = np.einsum("gii->gi", self.values) + u**2
@@ -149,15 +150,15 @@ class SiteBlocks:
         root: Array = (vectors * inverse[:, None, :]) @ vectors.swapaxes(1, 2)
         return root
 
-    def own(self, M: Array) -> Array:
+    def blocks_of(self, M: Array) -> Array:
         """The blocks of an n × n array on the same sets, padded as those of W."""
         blocks = M[self.sets[:, :, None], self.sets[:, None, :]]
         return np.where(self.filling, np.eye(self.sets.shape[1]), blocks)
 
     def covariances(self, inverse: Array) -> Array:
         """Σ's blocks from B⁻¹ = I − W^½ Σ W^½; NaN if a block of W is singular."""
-        identity, across = np.eye(self.sets.shape[1]), self._inverse_root
-        sigma = across @ (identity - self.own(inverse)) @ across
+        identity, root = np.eye(self.sets.shape[1]), self._inverse_root
+        sigma = root @ (identity - self.blocks_of(inverse)) @ root
         return np.where(self.filling, identity, sigma)
 
     def diagonal(self, blocks: Array) -> Array:
@@ -172,7 +173,10 @@ class SiteBlocks:
         return filling
 
     def at_least(self, least: float, scale: Array) -> SiteBlocks:
-        """W with the eigenvalues of s_i W_ij s_j raised to a least one, s = ``scale`` (n,)."""
+        """W such that no eigenvalue of s_i W_ij s_j is below ``least``, where s is ``scale``, (n,).
+
+        Eigenvectors stay as they are, and only smaller eigenvalues are raised.
+        """
         s = gathered(self.sets, scale)
         s[self.sets < 0] = 1.0
         both = s[:, :, None] * s[:, None, :]
@@ -212,8 +216,8 @@ Precision = Array | SiteBlocks
 """W, as a diagonal (n,) or as blocks."""
 
 
-def rooted(W: Precision) -> Diagonal | SiteBlocks:
-    """W as an object with the products W x and W^½ x."""
+def as_operator(W: Precision) -> Diagonal | SiteBlocks:
+    """Return W as an object with the products W x and W^½ x."""
     return W if isinstance(W, SiteBlocks) else Diagonal(W)
 
 
@@ -231,9 +235,10 @@ def nonnegative(W: Precision, *, singular: bool = False) -> Precision:
 
 
 def negative_part(W: Precision) -> Array:
-    """E, shape (n, r), with W + E Eᵀ ≥ 0: a column for each negative W_i, or eigenvalue of a block.
+    """E, shape (n, r), such that W + E Eᵀ is W with its negative values replaced by 0.
 
-    Eigenvalues that may be rounding errors count as zero.
+    It has a column for each negative W_i, or for each negative eigenvalue of a block. Eigenvalues
+    that may be rounding errors count as 0.
     """
     if not isinstance(W, SiteBlocks):
         (i,) = np.nonzero(W < 0.0)
@@ -243,7 +248,7 @@ def negative_part(W: Precision) -> Array:
     eigenvalues, vectors = W.spectrum
     largest = np.abs(eigenvalues).max(axis=1, keepdims=True)
     g, k = np.nonzero(eigenvalues < -SINGULAR * largest)
-    E = np.zeros((W.n + 1, g.size))  # the last row is that of places that are empty
+    E = np.zeros((W.n + 1, g.size))  # the last row, with index −1, is for the padding
     E[W.sets[g].T, np.arange(g.size)] = (vectors[g, :, k] * np.sqrt(-eigenvalues[g, k])[:, None]).T
     return E[:-1]
 
@@ -312,8 +317,8 @@ def add_columns(columns: Array, index: NDArray[np.intp], out: Array) -> None:
 
 
 @numba.njit(cache=True, error_model="numpy")
-def roots(V: Array) -> tuple[Array, Array]:
-    """Cholesky factors C of blocks (G, s, s) and their inverses; NaN if a block has none."""
+def cholesky_factors(V: Array) -> tuple[Array, Array]:
+    """Return Cholesky factors C of blocks (G, s, s), and C⁻¹; NaN if a block has no factor."""
     (G, s, _), C, inverse = V.shape, np.zeros_like(V), np.zeros_like(V)
     for g in range(G):
         for i in range(s):
@@ -388,16 +393,17 @@ def congruent(C: Array, M: Array) -> Array:
 
 
 LEAST = 1e-12
-"""Least −W_cd, relative to √(W_cc W_dd), and least W_cc, relative to the largest W_dd."""
+"""Smallest −W_cd, relative to √(W_cc W_dd), and smallest W_cc, relative to the largest W_dd, whose
+logarithm is taken. It is a choice."""
 
 LEAST_CURVATURE = 1e-100
-"""Least W_cc, whose square is not 0 in floating point."""
+"""Smallest W_cc. Its square is not 0 in floating point."""
 
-STEPS = 30
-"""Most steps of Newton's method for a logarithm."""
+NEWTON_STEPS = 30
+"""Largest number of steps of Newton's method for log t² in `ClassBlocks.nearest`."""
 
-STEP = 2.0
-"""Longest of these steps. Where every share is near 0 or 1 the slope is nearly 0, and a Newton step
+LONGEST_STEP = 2.0
+"""Longest of these steps. If every u_c²/D_c is near 0 or 1 the slope is nearly 0, and a Newton step
 would be far too long."""
 
 
@@ -433,9 +439,10 @@ class ClassBlocks(SiteBlocks):
     def nearest(cls, sets: NDArray[np.intp], curvature: Array) -> ClassBlocks:
         """Blocks with the diagonal of a curvature (G, s, s), and nearly its other elements.
 
-        log(−W_cd) = log u_c + log u_d, for which least squares have a closed form. A common factor
-        t then makes the block singular, as it is for a softmax: Σ_c t²u_c²/D_c = 1 with
-        D_c = W_cc + t²u_c². For a softmax, whose blocks have this form, t = 1.
+        A block of this form has log(−W_cd) = log u_c + log u_d. Least squares for log u have a
+        closed form. Then u is multiplied by a factor t that makes the block singular, as it is for
+        a softmax: Σ_c t²u_c²/D_c = 1 with D_c = W_cc + t²u_c². The blocks of a softmax have this
+        form, so they are found exactly, with t = 1.
         """
         s = curvature.shape[1]
         if not np.isfinite(curvature).all():
@@ -444,18 +451,18 @@ class ClassBlocks(SiteBlocks):
         least = np.maximum(LEAST * diagonal.max(axis=1, keepdims=True), LEAST_CURVATURE)
         diagonal = np.maximum(diagonal, least)
         scale = np.sqrt(diagonal)
-        beside = -curvature / (scale[:, :, None] * scale[:, None, :])
-        logarithms = np.log(np.maximum(beside, LEAST))
+        relative = -curvature / (scale[:, :, None] * scale[:, None, :])
+        logarithms = np.log(np.maximum(relative, LEAST))
         sums = logarithms.sum(axis=2) - np.einsum("gcc->gc", logarithms)
         log_ratio = sums - sums.sum(axis=1, keepdims=True) / (2.0 * (s - 1))
         log_ratio *= 2.0 / (s - 2)  # log(u_c²/W_cc)
-        for _ in range(STEPS):
+        for _ in range(NEWTON_STEPS):
             share = 1.0 / (1.0 + np.exp(-log_ratio))  # u_c²/D_c
             excess = share.sum(axis=1) - 1.0
             if np.abs(excess).max() < 1e-14 * s:
                 break
             slope = (share * (1.0 - share)).sum(axis=1)
-            log_ratio -= np.clip(excess / slope, -STEP, STEP)[:, None]
+            log_ratio -= np.clip(excess / slope, -LONGEST_STEP, LONGEST_STEP)[:, None]
         u = scale * np.exp(0.5 * log_ratio)
         return cls.of(sets, diagonal + u**2, u)
 
@@ -483,5 +490,8 @@ class ClassBlocks(SiteBlocks):
         return self.of(self.sets, D + share * (other.D - D), u + share * (other.u - u))
 
     def at_least(self, least: float, scale: Array) -> ClassBlocks:
-        """Raise the eigenvalues of s_i W_ij s_j by at least ``least``."""
+        """W such that no eigenvalue of s_i W_ij s_j is below ``least``, as blocks of this kind.
+
+        All eigenvalues are raised, by ``least``, since W has no negative ones.
+        """
         return self.of(self.sets, self.D + least / gathered(self.sets, scale) ** 2, self.u)

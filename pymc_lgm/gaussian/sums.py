@@ -186,7 +186,7 @@ class Layout:
         return np.where(self._keys[found] == key, found, -1)
 
     def positions_of_blocks(self, sets: Index) -> Index:
-        """The same for all pairs in sets of elements of z, (K, d) -> (K, d, d); −1 is padding."""
+        """`positions` of all pairs in sets of elements of z, (K, d) -> (K, d, d); −1 is padding."""
         found = np.full((*sets.shape, sets.shape[1]), -1, dtype=np.int32)
         k, p, q = np.nonzero((sets[:, :, None] >= 0) & (sets[:, None, :] >= 0))
         found[k, p, q] = self.positions(sets[k, p], sets[k, q])

@@ -73,7 +73,7 @@ of them, and takes 7.0 ms; 9.8, 7.2 and 8.1 with 32, 64 and 1024 columns.
 """
 
 RELAXED = ((4, np.inf), (16, 0.8), (48, 0.1))
-"""Pairs (columns, share): a column may join a supernode that then has at most so many columns if
+"""Pairs (columns, share): a column may join a supernode that then has at most this many columns if
 less than this share of its elements are zeros. These are the numbers of CHOLMOD (Chen, Davis, Hager
 and Rajamanickam 2008, *Algorithm 887*, ACM TOMS 35), as is `WIDE`."""
 

@@ -87,7 +87,7 @@ class Logistic(Binary):
 
     See Also
     --------
-    Probit : The same with the normal distribution function.
+    Probit : With the normal distribution function instead.
     Softmax : More than two classes.
 
     References
@@ -153,7 +153,7 @@ class Probit(Binary):
 
     See Also
     --------
-    Logistic : The same with the logistic function.
+    Logistic : With the logistic function instead.
     OrdinalProbit : More than two ordered categories.
 
     References

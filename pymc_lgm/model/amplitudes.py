@@ -245,7 +245,7 @@ def _without_rule(inputs: Sequence[_Growth]) -> _Growth:
 
 
 def _agreed(rows: Sequence[Array]) -> Array:
-    """The numbers in which all rows agree, NaN where they differ."""
+    """The numbers in which all rows agree, and NaN if they differ."""
     stacked = np.concatenate([np.atleast_2d(each) for each in rows])
     result: Array = np.where((stacked == stacked[0]).all(axis=0), stacked[0], np.nan)
     return result

@@ -77,7 +77,7 @@ def as_areas(rv: Variable) -> tuple[Variable, FieldLaw]:
     alpha, tau = (pt.as_tensor(x).reshape(()).astype("float64") for x in (alpha, tau))
 
     def covariance() -> Variable:
-        """An inverse; NaN where `pymc.CAR` has no density."""
+        """An inverse; NaN if `pymc.CAR` has no density."""
         W = weights.toarray()
         inside = pt.switch(pt.lt(abs(alpha), 1.0), alpha, np.nan)
         return pt.linalg.inv(positive_or_nan(tau) * (np.diag(W.sum(axis=0)) - inside * W))

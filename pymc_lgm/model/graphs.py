@@ -60,10 +60,10 @@ def _compiled(
 
 
 def _of_gradient(graphs: Callable[[Any], tuple[list[Variable], Any]]) -> cached_property[Any]:
-    """The same for derivatives of `Graphs._gradient`, without distributing factors over sums.
+    """Do as `_compiled` for derivatives of `Graphs._gradient`, without distributing factors.
 
-    The gradient is simplified already. To distribute the factors of its derivatives takes longer
-    than all else, and makes the code half as long again.
+    The gradient is simplified already. To distribute the factors of its derivatives over sums takes
+    longer than all else, and makes the code half as long again.
     """
     return _compiled(graphs, (DISTRIBUTED,))
 

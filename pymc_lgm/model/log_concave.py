@@ -115,7 +115,7 @@ CENSORED: dict[Any, Parameters] = {
     pm.Exponential: ((LOG_AFFINE,),),
     pm.Poisson: ((LOG_AFFINE,),),
 }
-"""The same for observations in a `pymc.Censored`, whose probabilities must be log-concave as well.
+"""Kinds of parameters in a `pymc.Censored`, whose probabilities must be log-concave as well.
 
 If y or log y is f plus noise with a log-concave density, that density is log-concave in y and f
 together, and its integral over y is log-concave in f (Prékopa 1973). This holds for log y if y is a
@@ -147,13 +147,14 @@ ROUNDING = 1e-9
 """Error of a product of constants, such as 10 and 0.1."""
 
 QUADRATIC: dict[Any, Parameters] = dict.fromkeys((pm.Normal, pm.LogNormal, pm.MvNormal), LOCATION)
-"""The same for densities whose logarithm is quadratic in f."""
+"""Kinds of parameters with which the logarithm of a density is quadratic in f."""
 
 OF_SOFTMAX: dict[Any, Parameters] = {
     pm.Categorical: ((SOFTMAX,),),
     pm.Multinomial: ((FREE, SOFTMAX),),
 }
-"""The same for densities whose logarithm is Σ w_c log softmax(h)_c, with weights w ≥ 0."""
+"""Kinds of parameters with which the logarithm of a density is Σ w_c log softmax(h)_c, with weights
+w ≥ 0."""
 
 
 def _by_type(table: dict[Any, Parameters]) -> dict[type, Parameters]:

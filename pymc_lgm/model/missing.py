@@ -44,7 +44,7 @@ def without_added(model: pm.Model, drawn: Container[str]) -> pm.Model:
     Returns
     -------
     pymc.Model
-        The same if nothing was added, and otherwise a model of its other variables themselves.
+        ``model`` if nothing was added, and otherwise a model of its other variables themselves.
     """
     absent = [rv for rv in model.free_RVs if rv.name not in drawn]
     known = [rv for rv in model.basic_RVs if rv not in absent]

@@ -36,8 +36,8 @@ CLOSE = 1e-8
 """A step of Newton's method that can gain half as many nats is not taken: the constant is found."""
 
 STEPS, HALVINGS = 50, 30
-"""Most steps, and most halvings of one. The objective is concave for most likelihoods, so that a
-few of each suffice; the bounds end a search for which it is not."""
+"""Largest number of steps, and of halvings of a step. The objective is concave for most
+likelihoods, so that a few of each suffice; the bounds end a search for which it is not."""
 
 
 def best_constant(likelihood: SiteLikelihood, start: Array) -> Array | None:

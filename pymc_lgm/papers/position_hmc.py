@@ -18,7 +18,14 @@ from typing import Any, Unpack
 import numpy as np
 
 from pymc_lgm.gaussian import Posterior
-from pymc_lgm.gaussian.sites import ClassBlocks, Precision, SiteBlocks, gathered, is_finite, rooted
+from pymc_lgm.gaussian.sites import (
+    ClassBlocks,
+    Precision,
+    SiteBlocks,
+    as_operator,
+    gathered,
+    is_finite,
+)
 from pymc_lgm.linalg import Array
 from pymc_lgm.moves.latent.stepping import Force, Info, Integrator, Trajectories, accept
 from pymc_lgm.state import AtTheta, State
@@ -53,7 +60,7 @@ class Place:
     posterior : Posterior
         The prior conditioned on W at f.
     third : ndarray, shape (n,)
-        ∂³ℓ/∂f³; NaN where an observation reads several f_i.
+        ∂³ℓ/∂f³; NaN if an observation reads several f_i.
     """
 
     at: AtTheta
@@ -90,7 +97,7 @@ class Place:
 
     def draw(self, rng: np.random.Generator) -> Array:
         """π ~ N(0, I + Lᵀ W L)."""
-        noise = rooted(self.posterior.precision).root_times(rng.standard_normal(self.f.size))
+        noise = as_operator(self.posterior.precision).root_times(rng.standard_normal(self.f.size))
         return rng.standard_normal(self.nu.size) + self.at.prior.multiply_transposed(noise)
 
     def _bend(self, M: Array) -> Array:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_lgm.adaptation import StepSizeTuning
-from pymc_lgm.gaussian.sites import nonnegative, rooted
+from pymc_lgm.gaussian.sites import as_operator, nonnegative
 from pymc_lgm.linalg import Array, tally
 from pymc_lgm.moves.element import Stats
 from pymc_lgm.state import State, acceptance_probability
@@ -153,7 +153,7 @@ def metric(target: Target, at: State) -> Array:
     hessian = derivatives(lambda there: explicit_gradient(at, there.theta))
     if isinstance(target, WhitenedTarget):
         W = at.model.likelihood_terms(at.f, theta)[2]
-        scaled = rooted(nonnegative(W)).root_times(derivatives(lambda there: there.f).T)
+        scaled = as_operator(nonnegative(W)).root_times(derivatives(lambda there: there.f).T)
         curvature = scaled.T @ scaled
     else:
         one = np.eye(prior.rank)

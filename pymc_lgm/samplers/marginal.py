@@ -5,7 +5,8 @@ theta, fits the sites of q as functions of theta, and chooses the number of impo
 the user has set it. See `pymc_lgm.samplers.schedule` for the phases.
 
 The words: a *move* is one on theta; *noise* is the variance of the log of an estimate of the
-evidence; estimates are *quiet* if it is small; a *line* is the linear model of the sites in theta.
+evidence; estimates are *low-noise* if it is small; a *line* is the linear model of the sites in
+theta.
 """
 
 from __future__ import annotations
@@ -148,10 +149,10 @@ class Marginal:
         """Begin without a linear model of the sites: searches start at their own default."""
         n, p, model = state.f.size, state.theta.size, state.model
         # A block of W is 0 if no observation reads its set, whatever the likelihood is.
-        are_negative = state.prior.allows_negative_sites and not (
+        may_be_negative = state.prior.allows_negative_sites and not (
             model.sets is None and getattr(model, "is_log_concave", False)
         )
-        coordinates = site_coordinates(model, n, self.copula, are_negative=are_negative)
+        coordinates = site_coordinates(model, n, self.copula, may_be_negative=may_be_negative)
         return MarginalTuning(
             schedule=Schedule.start(tune),
             move=self.move.start(state, tune) if p else None,

@@ -1,7 +1,7 @@
 """The element of a sweep that moves theta with f integrated out by importance sampling, exactly.
 
 The base class, in `pymc_lgm.samplers.marginal`, has the phases of tuning. That module defines the
-words *move*, *noise*, *quiet* and *line*. `pymc_lgm.targets.pseudo_marginal` estimates the
+words *move*, *noise*, *low-noise* and *line*. `pymc_lgm.targets.pseudo_marginal` estimates the
 evidence, and cites the papers.
 """
 
@@ -45,8 +45,8 @@ class PseudoMarginal(Marginal):
     After exploration every draw leaves p(theta, f | y) invariant. There are two ways to estimate
     the evidence, both exact. If the noise is large, the estimate at a proposed theta is correlated
     with that at the current one, and f also moves alone after each move on theta. If it is small
-    (the estimates are *quiet*), estimates are independent, the importance sample is cached until
-    another is accepted, and f changes with theta alone.
+    (the estimates are *low-noise*), estimates are independent, the importance sample is cached
+    until another is accepted, and f changes with theta alone.
 
     Attributes
     ----------
@@ -112,28 +112,28 @@ class PseudoMarginal(Marginal):
         """Redraw f among the importance draws, move theta once, then move f."""
         search = self._search(tuning)
         N = tuning.noise.n_importance
-        quiet = tuning.noise.is_quiet if self.independent is None else self.independent
+        low_noise = tuning.noise.is_low_noise if self.independent is None else self.independent
         target = PseudoMarginalTarget.fix(
             rng,
             state,
             search=search,
             scheme=self._scheme(N),
-            correlation=0.0 if quiet else self.correlation,
+            correlation=0.0 if low_noise else self.correlation,
             # In a model without theta nothing but redrawing the sample moves f.
-            keep=quiet and state.theta.size > 0 and rng.uniform() >= REFRESHED,
+            keep=low_noise and state.theta.size > 0 and rng.uniform() >= REFRESHED,
             evidence=self._evidence(tuning),
         )
         walk = self.interweave
-        turn = None if walk is None else walk.turn(rng, tuning.interweaving, tune, quiet)
+        turn = None if walk is None else walk.turn(rng, tuning.interweaving, tune, low_noise)
         if turn == "instead":
             state = target.state
             stats = dict.fromkeys(self.move.stats, math.nan)
         else:
             state, tuning, stats = self._move_theta(rng, target, tuning, tune)
         stats |= estimated(state, state.at.approximation(search)) | {"n_importance": N}
-        # After a walk f moves alone even if estimates are quiet: if one importance draw has almost
-        # all weight, the estimate is far too high, and f would remain that draw.
-        moves_f = not quiet or turn is not None
+        # After a walk f moves alone even if estimates are low-noise: if one importance draw has
+        # almost all weight, the estimate is far too high, and f would remain that draw.
+        moves_f = not low_noise or turn is not None
         state, tuning, of_f = self._move_latent(rng, state, tuning, tune, search, moves_f)
         stats |= of_f
         if walk is not None:

@@ -57,10 +57,10 @@ s, and NUTS 150 in 5 s. With a horseshoe, 22 beside 21, it made 332 in 14 s, and
 """
 
 TIGHT = 1e-3
-"""Nats by which q may be off while a chain explores. Finite differences need it so small."""
+"""Nats by which q may be off while a chain explores. Differences need it as small as this."""
 
 LOOSER = 1e-2
-"""The same for the draws after a survey, whose evidences are not subtracted from one another.
+"""Nats by which q may be off in draws after a survey, which subtract no evidences.
 
 Most searches from predicted sites then need one factorization instead of two. By hand, with eight
 sums, four chains each, there were 0.93 to 1.09 of the effective draws.

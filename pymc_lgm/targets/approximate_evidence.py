@@ -41,7 +41,7 @@ class ApproximateEvidence:
     gradient: Callable[[LikelihoodAt, GaussianApproximation], Array | None]
 
     def with_line(self, line: SitesLine | None) -> ApproximateEvidence:
-        """The same with another linear model of the site parameters."""
+        """Return this target with another linear model of the site parameters."""
         return ApproximateEvidence(self.search.with_line(line), self.gradient)
 
     def __call__(self, at: AtTheta) -> Slope | None:

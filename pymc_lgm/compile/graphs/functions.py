@@ -114,7 +114,8 @@ ONCE = ONCE.register(
 
 STABLE = Mode(linker="py", optimizer="fast_run").excluding("fusion", "inplace")
 STABLE = STABLE.register(_ELEMENTWISE)
-"""The same with the rewrites that keep a density accurate in its tails."""
+"""Mode of functions that are called a few times, with the rewrites that keep a density accurate in
+its tails."""
 
 EXACT = (
     ps.Abs,

@@ -1,10 +1,9 @@
 """Scalar functions that carry their own derivative.
 
-Automatic differentiation of a stable formula is not always stable: the derivative of
-``log(erfcx(x))`` subtracts two numbers that agree in almost every digit, and the derivative of
-``exp(minimum(x, c))`` is 0 for x > c. The samplers need three derivatives of the log-likelihood in
-f. So each function below states its derivative in terms of functions that also state theirs, and
-`pytensor.grad` only applies the chain rule.
+Automatic differentiation of a stable formula is not always stable. For example, the derivative of
+``log(erfcx(x))`` subtracts two numbers that agree in almost every digit. The samplers need three
+derivatives of the log-likelihood in f. So each function below states its derivative in terms of
+functions that also state theirs, and `pytensor.grad` only applies the chain rule.
 """
 
 from abc import abstractmethod
@@ -49,11 +48,14 @@ class SmoothFunction(Composite):
 
 
 class BoundedExp(SmoothFunction):
-    """exp(min(x, 500)), whose stated derivative is itself, so that it is not 0 beyond the cap."""
+    """exp(min(x, 500)). Its stated derivative is itself, as that of exp.
+
+    The true derivative is 0 beyond the cap, so a search for a mode that starts there would stop.
+    """
 
     @override
     def value(self, x: ScalarVariable) -> ScalarVariable:
-        # As a float64: a bare 500.0 becomes a float32, and NumPy then computes exp in float32.
+        # PyTensor makes a float32 of a bare 500.0, and NumPy then computes exp in float32.
         return ps.exp(ps.minimum(x, ps.constant(EXPONENT_CAP, dtype="float64")))
 
     @override

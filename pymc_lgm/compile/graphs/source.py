@@ -84,7 +84,7 @@ VERSION = 23
 """Part of the key of functions on disk: change it with the code that is written."""
 
 SMALL = 32
-"""Largest constant, in elements, that is part of the compiled function."""
+"""Largest constant, in elements, that is part of the compiled function. It is a choice."""
 
 SCALAR = {
     ps.Add: " + ",
@@ -93,7 +93,7 @@ SCALAR = {
     ps.OR: " | ",
     ps.XOR: " ^ ",
 }
-"""Operations of any number of arguments."""
+"""Operators between any number of arguments."""
 
 TEMPLATES = {
     ps.Abs: "abs({0})",
@@ -120,8 +120,9 @@ TEMPLATES = {
 }
 """Operations of scalars as expressions. Others are called as PyTensor's linker calls them."""
 
-OF_NUMBERS = ("exp", "expm1", "log", "log1p")
-"""Functions that NumPy has, too: outside of a loop, a call takes less time to compile."""
+ALSO_NUMPY = ("exp", "expm1", "log", "log1p")
+"""Functions of `elementary` that NumPy has, too. Outside of all loops NumPy's is called, since
+Numba compiles it in less time."""
 
 REDUCTIONS = {
     ps.Add: ("0", "{0} + {1}"),
@@ -171,8 +172,8 @@ def written(fgraph: Any) -> tuple[Callable[..., Any], str | None, list[Array]]:
     key : str or None
         Identifies the compiled function on disk. It is ``None`` if Numba cannot keep it there.
     constants : list of array
-        Constants of more than `SMALL` elements. The compiled function does not depend on them, so
-        that a model with other data of the same size can use it.
+        Constants of more than `SMALL` elements that are not all equal. The compiled function does
+        not depend on them, so a model with other data of the same size can use it.
 
     Examples
     --------
@@ -196,9 +197,10 @@ class _Value:
     shape : tuple of str
         Lengths of the axes, as expressions.
     read : callable
-        (loops, index) -> the element as an expression, without effects.
+        (loops, index) -> the element as an expression, which may be evaluated any number of times.
+        Parts of it are assigned to local variables of the loops.
     name : str or None
-        A contiguous array with exactly these elements, if there is one.
+        An array with exactly these elements, in any memory order, if there is one.
     is_new : bool
         Whether nothing but this variable refers to ``name``.
     """
@@ -211,7 +213,17 @@ class _Value:
 
 @dataclass(eq=False)
 class _Loops:
-    """Nested loops, one for each axis, in which every statement is as far outside as it can be."""
+    """Nested loops, one for each axis. Each assignment is as far outside as it can be.
+
+    Attributes
+    ----------
+    index : tuple of str
+        The index of each axis; "0" for an axis of length 1, which has no loop.
+    loops : list of (str, str)
+        The index and the length of each loop.
+    before, after : list of list of str
+        Statements at each depth, before and after the loop inside of it. Depth 0 is outside of all.
+    """
 
     writer: Writer
     shape: tuple[str, ...]
@@ -255,7 +267,26 @@ class _Loops:
 
 
 class Writer:
-    """The lines of a function, and the objects that they refer to."""
+    """The lines of a function, and the objects that they refer to.
+
+    Each variable of the graph has a `_Value`, which says how its elements are read. A variable need
+    not be stored: one that is read once is computed in the loop that reads it, and a part or a
+    transpose is read from the array of another variable. Methods called like an operation of
+    PyTensor, such as ``_join``, are the rules in `RULES`. They return ``False`` if they cannot
+    write the node.
+
+    Attributes
+    ----------
+    lines : list of str
+    objects : dict
+        Global names of the function.
+    constants : dict
+        Arrays that are passed as arguments, by name.
+    keys : list
+        The key that identifies each object on disk.
+    is_cached : bool
+        Whether all objects can be identified, so that Numba can keep the function on disk.
+    """
 
     def __init__(self, fgraph: Any) -> None:
         self.fgraph = fgraph
@@ -313,12 +344,12 @@ class Writer:
         return array
 
     def new(self, letter: str) -> str:
-        """A name that is not in use."""
+        """A name that is not in use: the letter and a number."""
         self._count += 1
         return f"{letter}{self._count}"
 
     def refer(self, letter: str, thing: Any, key: Any) -> str:
-        """A global name for an object, with what identifies the object on disk."""
+        """A global name for an object. The key identifies it on disk; ``None`` if nothing does."""
         if key is None:
             self.is_cached = False
         name = self.new(letter)
@@ -362,29 +393,36 @@ class Writer:
 
         return _Value(shape, read, name, is_new)
 
-    def _number(self, v: Variable, text: str) -> None:
-        """Store a variable with one element as a local variable of the function."""
+    def _store_number(self, v: Variable, text: str) -> None:
+        """Let a variable with one element be an expression of the function, outside of loops."""
         ndim = getattr(v.type, "ndim", 0)
         self._values[v] = _Value(("1",) * ndim, lambda loops, index: text)
 
-    def _made(self, v: Variable, name: str) -> bool:
-        """Store a variable as an array to which nothing else refers."""
+    def _store_new(self, v: Variable, name: str) -> bool:
+        """Let a variable be an array to which nothing else refers. Return ``True``, as a rule."""
         self._values[v] = self._array(v, name, is_new=True)
         return True
 
-    def _view(self, v: Variable, of: _Value, shape: Sequence[str], index_of: Any) -> bool:
-        """Store a variable whose elements are elements of another one: at an index of its own."""
+    def _store_view(self, v: Variable, of: _Value, shape: Sequence[str], index_of: Any) -> bool:
+        """Let a variable read the elements of another one, at ``index_of(loops, its own index)``.
+
+        Return ``True``, as a rule.
+        """
         self._values[v] = _Value(
             tuple(shape), lambda loops, index: of.read(loops, index_of(loops, index))
         )
         return True
 
     def _array_of(self, v: Variable) -> str:
-        """The name of a contiguous array with the elements of a variable."""
+        """The name of an array with the elements of a variable: a copy if it has none."""
         value = self.value(v)
         return self._copy(v) if value.name is None else value.name
 
     def _copy(self, v: Variable) -> str:
+        """The name of a new array with the elements of a variable.
+
+        A variable without an array is read from it from then on.
+        """
         value = self.value(v)
         loops = _Loops(self, value.shape)
         element = value.read(loops, loops.index)
@@ -423,16 +461,16 @@ class Writer:
             self._elementwise(node)
         elif isinstance(op, ps.ScalarOp):
             loops = _Loops(self, ())
-            self._numbers(loops, node, [self.value(v).read(loops, ()) for v in node.inputs])
-        elif not self._ruled(node) and not self._reduced(node):
-            self._called(node)
+            self._store_scalars(loops, node, [self.value(v).read(loops, ()) for v in node.inputs])
+        elif not self._by_rule(node) and not self._reduction(node):
+            self._call(node)
 
-    def _numbers(self, loops: _Loops, node: Any, texts: Sequence[str]) -> None:
+    def _store_scalars(self, loops: _Loops, node: Any, texts: Sequence[str]) -> None:
         """Store the results of an operation that have one element each."""
         results = self._scalar(loops, node, texts)
         loops.write()
         for v, text in zip(node.outputs, results, strict=True):
-            self._number(v, text)
+            self._store_number(v, text)
 
     def _same(self, node: Any) -> _Value:
         value = self.value(node.inputs[0])
@@ -448,7 +486,7 @@ class Writer:
         shape = self._broadcast(node.inputs, node.outputs[0].type.shape)
         if all(n == "1" for n in shape):
             loops = _Loops(self, shape)
-            self._numbers(loops, node, self._elements(loops, node, loops.index))
+            self._store_scalars(loops, node, self._elements(loops, node, loops.index))
         elif len(node.outputs) == 1 and self._is_read_once(node.outputs[0]):
 
             def read(loops: _Loops, index: Index) -> str:
@@ -458,14 +496,14 @@ class Writer:
         else:
             loops = _Loops(self, shape)
             results = self._scalar(loops, node, self._elements(loops, node, loops.index))
-            free = [self._may_overwrite(v) for v in node.inputs]
+            free = [x for x in node.inputs if self._may_overwrite(x)]
             names = []
             for v, text in zip(node.outputs, results, strict=True):
+                # An element is read before the result is written over it.
                 usable = [
                     x
-                    for x, may in zip(node.inputs, free, strict=True)
-                    if may
-                    and x.type.dtype == v.type.dtype
+                    for x in free
+                    if x.type.dtype == v.type.dtype
                     and self.value(x).shape == shape
                     and self.value(x).name not in names
                 ]
@@ -480,7 +518,10 @@ class Writer:
     def _broadcast(
         self, variables: Sequence[Variable], shape: Sequence[int | None]
     ) -> tuple[str, ...]:
-        """The lengths of the first axes of a result, as far as its static shape is given."""
+        """The lengths of the first axes of a result, one for each element of ``shape``.
+
+        ``shape`` has the lengths that are known when the graph is compiled.
+        """
         lengths = []
         for axis, static in enumerate(shape):
             known = [self.value(v).shape[axis] for v in variables if v.type.shape[axis] != 1]
@@ -491,16 +532,25 @@ class Writer:
         return tuple(lengths)
 
     def _require(self, length: str, expected: str) -> None:
-        """Raise an error at run time if an axis has another length: a loop would read beyond it."""
+        """Raise an error at run time if an axis has another length: a loop would read beyond it.
+
+        Equal expressions need no check.
+        """
         if length != expected:
             self.lines.append(f"    if {length} != {expected}:")
             self.lines.append("        raise ValueError('Arrays have shapes that do not match.')")
+
+    def _require_broadcast(self, v: Variable, shape: Sequence[str]) -> None:
+        """Raise an error at run time if a variable cannot be repeated to a shape."""
+        for length, expected, n in zip(self.value(v).shape, shape, v.type.shape, strict=True):
+            if n != 1:
+                self._require(length, expected)
 
     def _elements(self, loops: _Loops, node: Any, index: Index) -> list[str]:
         return [self.value(v).read(loops, _repeated(index, v.type.shape)) for v in node.inputs]
 
     def _is_read_once(self, v: Variable) -> bool:
-        """Whether each element is read by one operation only, and once."""
+        """Whether a single operation reads each element, in order: then it need not be stored."""
         clients = self.fgraph.clients[v]
         if len(clients) != 1:
             return False
@@ -511,6 +561,7 @@ class Writer:
         return isinstance(op, IncSubtensor | AdvancedIncSubtensor) and position == 1
 
     def _may_overwrite(self, v: Variable) -> bool:
+        """Whether the array of a variable is free for a result: only one operation reads it."""
         return v in self._values and self._values[v].is_new and len(self.fgraph.clients[v]) == 1
 
     def _scalar(self, loops: _Loops, node: Any, texts: Sequence[str]) -> list[str]:
@@ -537,8 +588,8 @@ class Writer:
         if type(op) in TEMPLATES:
             return [loops.assign(_typed_if_small(TEMPLATES[type(op)].format(*texts), dtypes[0]))]
         if isinstance(op, Elementary):
-            plain = not loops.loops and op.name in OF_NUMBERS
-            name = f"np.{op.name}" if plain else self._elementary(op.name)
+            is_outside = not loops.loops and op.name in ALSO_NUMPY
+            name = f"np.{op.name}" if is_outside else self._elementary(op.name)
             return [loops.assign(f"{name}({texts[0]})")]
         if isinstance(op, TriGamma | PolyGamma):
             order = "1" if isinstance(op, TriGamma) else texts[0]
@@ -559,7 +610,7 @@ class Writer:
             self._functions[key] = self.refer("f", function, key)
         return self._functions[key]
 
-    def _called(self, node: Any) -> None:
+    def _call(self, node: Any) -> None:
         """Call PyTensor's function of an operation."""
         arguments = []
         for v in node.inputs:
@@ -574,12 +625,12 @@ class Writer:
             self._values[v] = self._array(v, name)  # it may be a view of an input
 
     def _transposed(self, v: Variable) -> str | None:
-        """The transpose of an array as a view."""
-        if v.type.ndim != 2 or not self._turned(v):
+        """A variable that is the transpose of an array, as a view; ``None`` if it is not one."""
+        if v.type.ndim != 2 or not self._is_transpose(v):
             return None
         return f"{self._array_of(v.owner.inputs[0])}.T"
 
-    def _turned(self, v: Variable) -> bool:
+    def _is_transpose(self, v: Variable) -> bool:
         """Whether an array has the matrices of another one, transposed."""
         if not isinstance(op_of(v), DimShuffle):
             return False
@@ -596,7 +647,7 @@ class Writer:
         assert name is not None
         return name
 
-    def _ruled(self, node: Any) -> bool:
+    def _by_rule(self, node: Any) -> bool:
         """Write an operation that has a rule of its own, and return whether there is one."""
         op = node.op
         for kind, write in RULES:
@@ -604,25 +655,25 @@ class Writer:
                 return write(self, node)
         return False
 
-    def _shuffled(self, node: Any) -> bool:
+    def _dim_shuffle(self, node: Any) -> bool:
         x = self.value(node.inputs[0])
         out = node.outputs[0]
         order = [None if axis == "x" else int(axis) for axis in node.op.new_order]
         shape = ["1" if axis is None else x.shape[axis] for axis in order]
-        where = {axis: k for k, axis in enumerate(order) if axis is not None}
-        return self._moved(out, x, shape, where)
+        place = {axis: k for k, axis in enumerate(order) if axis is not None}
+        return self._store_moved(out, x, shape, place)
 
-    def _moved(
-        self, out: Variable, x: _Value, shape: Sequence[str], where: Mapping[int, int]
+    def _store_moved(
+        self, out: Variable, x: _Value, shape: Sequence[str], place: Mapping[int, int]
     ) -> bool:
-        """Store an array whose axes are those of x at other places; lengths of 1 have no place."""
+        """Let a variable have the axes of x at other places. An axis of length 1 needs no place."""
 
         def index_of(loops: _Loops, index: Index) -> Index:
-            return tuple(index[where[a]] if a in where else "0" for a in range(len(x.shape)))
+            return tuple(index[place[a]] if a in place else "0" for a in range(len(x.shape)))
 
-        return self._view(out, x, shape, index_of)
+        return self._store_view(out, x, shape, index_of)
 
-    def _reshaped(self, node: Any) -> bool:
+    def _reshape(self, node: Any) -> bool:
         v = node.inputs[0]
         out = node.outputs[0]
         x = self.value(v)
@@ -630,23 +681,25 @@ class Writer:
         after = [(axis, n) for axis, n in enumerate(out.type.shape) if n != 1]
         lengths = [n for _, n in before]
         if lengths == [n for _, n in after] and (None not in lengths or len(lengths) == 1):
-            where = {a: b for (a, _), (b, _) in zip(before, after, strict=True)}
-            back = {b: a for a, b in where.items()}
-            shape = [x.shape[back[b]] if b in back else "1" for b in range(out.type.ndim)]
-            return self._moved(out, x, shape, where)
+            # Only axes of length 1 are added or removed.
+            place = {a: b for (a, _), (b, _) in zip(before, after, strict=True)}
+            axis_at = {b: a for a, b in place.items()}
+            shape = [x.shape[axis_at[b]] if b in axis_at else "1" for b in range(out.type.ndim)]
+            return self._store_moved(out, x, shape, place)
         lengths_after = self._lengths(node.inputs[1], out.type.shape)
         if lengths_after is None:
             return False
         source = self._array_of(v)
         name = self.new("a")
         if self.value(v).name is not None and not self.value(v).is_new:
+            # An input, or the result of an operation without a rule, may have any memory order.
             source = f"np.ascontiguousarray({source})"
         self.lines.append(f"    {name} = {source}.reshape(({', '.join(lengths_after)},))")
         self._values[out] = self._array(out, name)
         return True
 
     def _lengths(self, shape: Variable, static: Sequence[int | None]) -> list[str] | None:
-        """Lengths of the axes by a variable that has them, of which one may be -1."""
+        """Lengths of the axes that a reshape asks for, of which one may be -1, as expressions."""
         if isinstance(shape, Constant):
             known = shape.data.tolist()
         elif isinstance(op_of(shape), MakeVector):
@@ -657,13 +710,13 @@ class Writer:
             known = list(static)
         return [str(a if b is None else b) for a, b in zip(known, static, strict=True)]
 
-    def _empty_array(self, node: Any) -> bool:
+    def _alloc_empty(self, node: Any) -> bool:
         (out,) = node.outputs
         lengths = zip(node.inputs, out.type.shape, strict=True)
         shape = [self._scalar_text(v) if n is None else str(n) for v, n in lengths]
-        return self._made(out, self._empty(shape, out.type.dtype))
+        return self._store_new(out, self._empty(shape, out.type.dtype))
 
-    def _filled(self, node: Any) -> bool:
+    def _alloc(self, node: Any) -> bool:
         v, *lengths = node.inputs
         x = self.value(v)
         out = node.outputs[0]
@@ -671,13 +724,13 @@ class Writer:
             self._scalar_text(length) if n is None else str(n)
             for length, n in zip(lengths, out.type.shape, strict=True)
         ]
-        less = len(shape) - len(x.shape)
-        for length, expected, n in zip(x.shape, shape[less:], v.type.shape, strict=True):
-            self._require(length, length if n == 1 else expected)
+        added = len(shape) - len(x.shape)  # axes
+        self._require_broadcast(v, shape[added:])
+        return self._store_view(
+            out, x, shape, lambda loops, index: _repeated(index[added:], v.type.shape)
+        )
 
-        return self._view(out, x, shape, lambda loops, index: _repeated(index[less:], v.type.shape))
-
-    def _stacked(self, node: Any) -> bool:
+    def _make_vector(self, node: Any) -> bool:
         (out,) = node.outputs
         if out.type.shape == (1,):
             return False
@@ -687,7 +740,7 @@ class Writer:
         name = self._empty((str(length),), out.type.dtype)
         for k, element in enumerate(elements):
             self.lines.append(f"    {name}[{k}] = {element}")
-        return self._made(out, name)
+        return self._store_new(out, name)
 
     def _split(self, node: Any) -> bool:
         x = self.value(node.inputs[0])
@@ -702,12 +755,12 @@ class Writer:
             def index_of(loops: _Loops, index: Index, start: int = start) -> Index:
                 return *index[:axis], _plus(str(start), index[axis]), *index[axis + 1 :]
 
-            self._view(out, x, shape, index_of)
+            self._store_view(out, x, shape, index_of)
             start += size
         self._require(x.shape[axis], str(start))
         return True
 
-    def _joined(self, node: Any) -> bool:
+    def _join(self, node: Any) -> bool:
         axis, (out,) = node.op.axis, node.outputs
         values = [self.value(v) for v in node.inputs]
         shape = list(values[0].shape)
@@ -729,13 +782,13 @@ class Writer:
             loops.do(f"{name}[{', '.join(index)}] = {element}")
             loops.write()
             start = _plus(start, value.shape[axis])
-        return self._made(out, name)
+        return self._store_new(out, name)
 
-    def _length(self, node: Any) -> bool:
-        self._number(node.outputs[0], self.value(node.inputs[0]).shape[node.op.i])
+    def _shape_i(self, node: Any) -> bool:
+        self._store_number(node.outputs[0], self.value(node.inputs[0]).shape[node.op.i])
         return True
 
-    def _part(self, node: Any) -> bool:
+    def _subtensor(self, node: Any) -> bool:
         v, *rest = node.inputs
         (out,) = node.outputs
         part = self._selected(v, indices_from_subtensor(rest, node.op.idx_list))
@@ -744,10 +797,10 @@ class Writer:
         shape = [
             own if n is None else str(n) for own, n in zip(part.shape, out.type.shape, strict=True)
         ]
-        return self._view(out, self.value(v), shape, part.index_of)
+        return self._store_view(out, self.value(v), shape, part.index_of)
 
-    def _changed(self, node: Any) -> bool:
-        """Write x with y at a part of it, or with y added there."""
+    def _inc_subtensor(self, node: Any) -> bool:
+        """Write x with y set at a part of it, or with y added there."""
         if getattr(node.op, "ignore_duplicates", False):
             return False
         v, y, *rest = node.inputs
@@ -757,12 +810,9 @@ class Writer:
         may = self._may_overwrite(v)
         name = self.value(v).name if may else self._copy_of_all(v)
         loops = _Loops(self, part.shape)
-        less = len(part.shape) - y.type.ndim
-        for length, expected, n in zip(
-            self.value(y).shape, part.shape[less:], y.type.shape, strict=True
-        ):
-            self._require(length, length if n == 1 else expected)
-        element = self.value(y).read(loops, _repeated(loops.index[less:], y.type.shape))
+        added = len(part.shape) - y.type.ndim  # axes
+        self._require_broadcast(y, part.shape[added:])
+        element = self.value(y).read(loops, _repeated(loops.index[added:], y.type.shape))
         index = ", ".join(part.index_of(loops, loops.index))
         loops.do(f"{name}[{index}] {'=' if node.op.set_instead_of_inc else '+='} {element}")
         loops.write()
@@ -831,7 +881,7 @@ class Writer:
     def _of_arrays(
         self, indices: Sequence[Variable], x: _Value, v: Variable, axes: Sequence[int]
     ) -> _Positions | None:
-        """Positions in arrays of integers, or ``None`` if there is no rule for them."""
+        """The positions that arrays of integers select; ``None`` if there is no rule for them."""
         if any("int" not in index.type.dtype for index in indices):
             return None
         ndim = max((index.type.ndim for index in indices), default=0)
@@ -840,15 +890,15 @@ class Writer:
         for axis, index in zip(axes, indices, strict=True):
             length = x.shape[axis]
             static = v.type.shape[axis]
-            is_known = isinstance(index, Constant) and static is not None and index.data.size > 0
-            if is_known and not -static <= index.data.min() <= index.data.max() < static:
+            is_checked = isinstance(index, Constant) and static is not None and index.data.size > 0
+            if is_checked and not -static <= index.data.min() <= index.data.max() < static:
                 return None
-            if is_known and index.data.size and index.data.min() < 0:
+            if is_checked and index.data.min() < 0:
                 index = type(index)(index.type, index.data % static)
             value = self.value(index)
             for place, n in enumerate(value.shape, ndim - len(value.shape)):
                 lengths[place] = n if n != "1" else lengths[place]
-            found.append((value, index.type.shape, None if is_known else length))
+            found.append((value, index.type.shape, None if is_checked else length))
         return _Positions(tuple(lengths), found)
 
     def _position(self, v: Variable, n: str, static: int | None) -> str:
@@ -858,8 +908,8 @@ class Writer:
             return str(k % static)
         return f"f_inside({self._scalar_text(v)}, {n})"
 
-    def _diagonal(self, node: Any) -> bool:
-        """The diagonal of the last two of some axes comes last, as in NumPy."""
+    def _extract_diag(self, node: Any) -> bool:
+        """Take the diagonal of two axes, which becomes the last axis, as in NumPy."""
         op = node.op
         out = node.outputs[0]
         x = self.value(node.inputs[0])
@@ -877,18 +927,18 @@ class Writer:
             at[axes[1]] = _plus(str(columns), index[-1])
             return tuple(at[axis] for axis in range(len(x.shape)))
 
-        return self._view(out, x, [*(x.shape[axis] for axis in others), length], index_of)
+        return self._store_view(out, x, [*(x.shape[axis] for axis in others), length], index_of)
 
-    def _diagonal_matrix(self, node: Any) -> bool:
-        """Zeros with the last axis of an array as the diagonal of two axes."""
+    def _alloc_diag(self, node: Any) -> bool:
+        """Write an array of zeros with the last axis of x as the diagonal of two axes."""
         op = node.op
         (v,), (out,) = node.inputs, node.outputs
         x = self.value(v)
         rows = max(-op.offset, 0)
         columns = max(op.offset, 0)
         others = [axis for axis in range(out.type.ndim) if axis not in (op.axis1, op.axis2)]
-        long = _plus(x.shape[-1], str(rows + columns))
-        shape = dict(zip(others, x.shape[:-1], strict=True)) | {op.axis1: long, op.axis2: long}
+        side = _plus(x.shape[-1], str(rows + columns))
+        shape = dict(zip(others, x.shape[:-1], strict=True)) | {op.axis1: side, op.axis2: side}
         name = self._empty([shape[axis] for axis in range(out.type.ndim)], out.type.dtype)
         self.lines.append(f"    {name}[:] = 0")
         loops = _Loops(self, x.shape)
@@ -898,13 +948,13 @@ class Writer:
         place = ", ".join(at[axis] for axis in range(out.type.ndim))
         loops.do(f"{name}[{place}] = {x.read(loops, loops.index)}")
         loops.write()
-        return self._made(out, name)
+        return self._store_new(out, name)
 
     def _shape(self, node: Any) -> bool:
         lengths = self.value(node.inputs[0]).shape
         return self._vector(node.outputs[0], lengths, len(lengths))
 
-    def _cumulated(self, node: Any) -> bool:
+    def _cum_op(self, node: Any) -> bool:
         """Write a cumulative sum or product along an axis."""
         op = node.op
         (v,), (out,) = node.inputs, node.outputs
@@ -924,9 +974,9 @@ class Writer:
             loops.do(f"if {at[axis]} > 0:")
             loops.do(f"    {name}[{', '.join(at)}] {sign}= {name}[{', '.join(before)}]")
         loops.write()
-        return self._made(out, name)
+        return self._store_new(out, name)
 
-    def _factorized(self, node: Any) -> bool:
+    def _cholesky(self, node: Any) -> bool:
         """Call LAPACK for a Cholesky factor, or loops for several on a first axis."""
         op = getattr(node.op, "core_op", node.op)
         v, (out,) = node.inputs[0], node.outputs
@@ -935,23 +985,25 @@ class Writer:
         name, several = self._copy_of_all(v), v.type.ndim == 3
         self.lines.append(f"    f_{'choleskies' if several else 'cholesky'}({name})")
         if op.lower:
-            return self._made(out, name)
+            return self._store_new(out, name)
         factor = self._array(out, name)
         *batch, n, m = factor.shape
 
         def turned(loops: _Loops, index: Index) -> Index:
             return (*index[:-2], index[-1], index[-2])
 
-        return self._view(out, factor, (*batch, m, n), turned)
+        return self._store_view(out, factor, (*batch, m, n), turned)
 
-    def _solved(self, node: Any) -> bool:
-        """Call BLAS for equations with a triangle or a Cholesky factor, or several on a first axis.
+    def _triangular_solve(self, node: Any) -> bool:
+        """Call BLAS to solve equations with a triangle, or with a Cholesky factor (both triangles).
 
-        It reads the right-hand sides as rows.
+        An operation on several matrices comes here, too, if it is a Cholesky factor.
+        A first axis of both inputs may have several systems. BLAS reads right-hand sides as the
+        rows of an array, so they are stored transposed.
         """
         op = getattr(node.op, "core_op", node.op)
         if isinstance(op, Cholesky):
-            return self._factorized(node)
+            return self._cholesky(node)
         if isinstance(op, CholeskySolve):
             transposed = [not op.lower, op.lower]
         elif isinstance(op, SolveTriangular) and not op.unit_diagonal:
@@ -965,7 +1017,7 @@ class Writer:
             return False
         batch = self._broadcast([T, b], out.type.shape[:count])
         x = self.value(b)
-        turns = isinstance(op, SolveTriangular) and self._turned(T)
+        turns = isinstance(op, SolveTriangular) and self._is_transpose(T)
         matrix = self._array_of(T.owner.inputs[0] if turns else T)
         lower = op.lower != turns
         for length in {*self.value(T).shape[count:]}:
@@ -1000,7 +1052,7 @@ class Writer:
         self._values[out] = _Value((*batch, *of_each), read)
         return True
 
-    def _multiplied(self, node: Any) -> bool:
+    def _dot(self, node: Any) -> bool:
         """Call BLAS for a product of two matrices, or of several pairs of them."""
         if any(v.type.dtype != "float64" for v in node.inputs):
             return False
@@ -1012,9 +1064,9 @@ class Writer:
         function = "f_products" if batch else "f_product"
         self.lines.append(f"    {name} = {function}({', '.join(names)})")
         (out,) = node.outputs
-        return self._made(out, name)
+        return self._store_new(out, name)
 
-    def _reduced(self, node: Any) -> bool:
+    def _reduction(self, node: Any) -> bool:
         """Write a sum, product, maximum or the like, and return whether there is a rule for it."""
         op = node.op
         if not isinstance(op, CAReduce) or type(op.scalar_op) not in REDUCTIONS:
@@ -1029,28 +1081,28 @@ class Writer:
         loops = _Loops(self, x.shape)
         element = loops.assign(x.read(loops, loops.index))
         kept = [axis for axis in range(len(x.shape)) if axis not in axes]
-        outer = [i for i in (loops.index[axis] for axis in kept) if i != "0"]
+        kept_loops = [i for i in (loops.index[axis] for axis in kept) if i != "0"]
         shape = tuple(x.shape[axis] for axis in kept)
         index = ", ".join(loops.index[axis] for axis in kept)
         total = self.new("t")
-        last = [i for i, _ in loops.loops[: len(outer)]] == outer
-        if last:
+        sums_inside = [i for i, _ in loops.loops[: len(kept_loops)]] == kept_loops
+        if sums_inside:
             # The axes that are kept are the outer ones, so a local variable has the sum.
-            depth = len(outer)
+            depth = len(kept_loops)
             loops.before[depth].append(f"{total} = {start}")
             loops.do(f"{total} = {step.format(total, element)}")
-        if not outer:
+        if not kept_loops:
             loops.write()
-            self._number(out, total)
+            self._store_number(out, total)
             return True
         name = self._empty(shape, out.type.dtype)
-        if last:
+        if sums_inside:
             loops.after[depth].append(f"{name}[{index}] = {total}")
         else:
             self.lines.append(f"    {name}[:] = {start}")
             loops.do(f"{name}[{index}] = {step.format(f'{name}[{index}]', element)}")
         loops.write()
-        return self._made(out, name)
+        return self._store_new(out, name)
 
 
 @dataclass(frozen=True)
@@ -1061,13 +1113,16 @@ class _Part:
     along: list[Callable[[_Loops, Index], str]]
 
     def index_of(self, loops: _Loops, index: Index) -> Index:
-        """The index into the array, by that into the part."""
+        """The index into the array, from the index into the part."""
         return tuple(position(loops, index) for position in self.along)
 
 
 @dataclass(frozen=True)
 class _Positions:
-    """Arrays of integers with a common shape, each with the length of its axis if it is needed."""
+    """Arrays of integers, repeated to a common shape, which are indices along axes of an array.
+
+    With each comes the length of its axis if positions have to be checked at run time.
+    """
 
     shape: tuple[str, ...]
     arrays: list[tuple[_Value, tuple[int | None, ...], str | None]]
@@ -1119,25 +1174,26 @@ def _cut(each: slice, n: str, static: int | None) -> tuple[str, str, str] | None
 
 
 RULES: tuple[tuple[Any, Callable[[Writer, Any], bool]], ...] = (
-    (DimShuffle, Writer._shuffled),
-    (Reshape, Writer._reshaped),
-    (Alloc, Writer._filled),
-    (MakeVector, Writer._stacked),
-    (Join, Writer._joined),
+    (DimShuffle, Writer._dim_shuffle),
+    (Reshape, Writer._reshape),
+    (Alloc, Writer._alloc),
+    (MakeVector, Writer._make_vector),
+    (Join, Writer._join),
     (Split, Writer._split),
-    (Shape_i, Writer._length),
-    ((Subtensor, AdvancedSubtensor), Writer._part),
-    ((IncSubtensor, AdvancedIncSubtensor), Writer._changed),
-    (AllocEmpty, Writer._empty_array),
-    (ExtractDiag, Writer._diagonal),
-    (AllocDiag, Writer._diagonal_matrix),
+    (Shape_i, Writer._shape_i),
+    ((Subtensor, AdvancedSubtensor), Writer._subtensor),
+    ((IncSubtensor, AdvancedIncSubtensor), Writer._inc_subtensor),
+    (AllocEmpty, Writer._alloc_empty),
+    (ExtractDiag, Writer._extract_diag),
+    (AllocDiag, Writer._alloc_diag),
     (Shape, Writer._shape),
-    (CumOp, Writer._cumulated),
-    (Cholesky, Writer._factorized),
-    ((SolveTriangular, CholeskySolve, BlockwiseWithCoreShape), Writer._solved),
-    ((Product, BatchedDot), Writer._multiplied),
+    (CumOp, Writer._cum_op),
+    (Cholesky, Writer._cholesky),
+    ((SolveTriangular, CholeskySolve, BlockwiseWithCoreShape), Writer._triangular_solve),
+    ((Product, BatchedDot), Writer._dot),
 )
-"""Rules for operations that move elements, accumulate them, or are of matrices."""
+"""Rules for operations that move or accumulate elements, and for those of matrices. The first
+operation that fits is taken."""
 
 
 def _plus(a: str, b: str) -> str:
@@ -1165,7 +1221,7 @@ def inside(position: int, n: int) -> int:
 
 @numba.njit(cache=True)
 def limited(position: int, n: int) -> int:
-    """A bound of a slice, counted from the start and within the axis."""
+    """A bound of a slice, counted from the start, and moved into the axis if it is beyond it."""
     return min(max(position if position >= 0 else position + n, 0), n)
 
 

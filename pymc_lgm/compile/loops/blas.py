@@ -1,8 +1,11 @@
-"""BLAS and LAPACK for compiled loops: triangular and symmetric matrices, in place.
+"""BLAS and LAPACK for compiled loops: factors of a matrix, solves and products.
 
 The routines are SciPy's own, so limits on SciPy's threads apply here, too. A matrix is an array (n,
 n) in column order. It multiplies *rows*, an array (N, n) in row order, which BLAS reads as the
-columns of an (n, N) array. Nothing is copied.
+columns of an (n, N) array, so no argument is copied. `factorize_upper`, `invert_upper`, `multiply`
+and `solve` overwrite their argument; `product` and `symmetric_times` return a new array.
+
+Each function has a second form, for users who switch Numba's compilation off.
 """
 
 from __future__ import annotations
@@ -23,33 +26,36 @@ from pymc_lgm.linalg import Array
 
 __all__ = ["factorize_upper", "invert_upper", "multiply", "product", "solve", "symmetric_times"]
 
-LOWER, UPPER, LEFT, PLAIN, TRANSPOSED = (ord(letter) for letter in "LULNT")
+LOWER, UPPER, LEFT, PLAIN, TRANSPOSED, NON_UNIT = (ord(letter) for letter in "LULNTN")
+"""Arguments of BLAS. A triangle whose diagonal is not known to be 1 is "non-unit"."""
 
 
 def _routine(library: str, name: str) -> Any:
-    """A SciPy routine as a function of a tuple: int64 for integers, uint8 for letters.
+    """A SciPy routine as a function of a tuple of arguments, which Numba compiles.
 
-    Arguments are passed by reference. Compiled code refers to the routine by its name, so the code
-    can be cached on disk.
+    BLAS takes each argument by reference. An array is passed as it is, a letter as uint8, and an
+    int64 as the 32-bit integer that SciPy's BLAS expects. Compiled code refers to the routine by
+    its name, so the code can be cached on disk.
     """
     symbol = f"pymc_lgm_{name}"
     binding.add_symbol(symbol, get_cython_function_address(f"scipy.linalg.{library}", name))
 
     @intrinsic
     def call(_: Any, arguments: Any) -> Any:
-        def pointer(builder: Any, context: Any, of: Any, value: Any) -> Any:
-            if isinstance(of, types.Array):
-                return context.make_array(of)(context, builder, value).data
-            if of == types.int64:
+        def pointer(builder: Any, context: Any, kind: Any, value: Any) -> Any:
+            if isinstance(kind, types.Array):
+                return context.make_array(kind)(context, builder, value).data
+            if kind == types.int64:
                 value = builder.trunc(value, ir.IntType(32))
             return cgutils.alloca_once_value(builder, value)
 
         def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
             [packed] = signature.args
             parts = cgutils.unpack_tuple(builder, values[0], len(packed))
-            data = [pointer(builder, context, *both) for both in zip(packed, parts, strict=True)]
-            code = ir.FunctionType(ir.VoidType(), [each.type for each in data])
-            builder.call(cgutils.get_or_insert_function(builder.module, code, symbol), data)
+            data = [pointer(builder, context, *each) for each in zip(packed, parts, strict=True)]
+            signature_of_routine = ir.FunctionType(ir.VoidType(), [each.type for each in data])
+            routine = cgutils.get_or_insert_function(builder.module, signature_of_routine, symbol)
+            builder.call(routine, data)
             return context.get_dummy_value()
 
         return types.void(arguments), generate
@@ -82,22 +88,22 @@ def _invert_upper(A: Array) -> None:
 def _multiply(T: Array, lower: bool, transposed: bool, rows: Array) -> None:
     N, n, one = np.int64(rows.shape[0]), np.int64(rows.shape[1]), np.int64(1)
     left, triangle = np.uint8(LEFT), np.uint8(LOWER if lower else UPPER)
-    form, own = np.uint8(TRANSPOSED if transposed else PLAIN), np.uint8(PLAIN)
-    if N == 1:  # three times as fast
-        _trmv((triangle, form, own, n, T, n, rows, one))
+    form, non_unit = np.uint8(TRANSPOSED if transposed else PLAIN), np.uint8(NON_UNIT)
+    if N == 1:  # dtrmv takes a third of the time of dtrmm, at n = 400 and at n = 1000
+        _trmv((triangle, form, non_unit, n, T, n, rows, one))
     else:
-        _trmm((left, triangle, form, own, n, N, 1.0, T, n, rows, n))
+        _trmm((left, triangle, form, non_unit, n, N, 1.0, T, n, rows, n))
 
 
 @numba.njit(cache=True)
 def _solve(T: Array, lower: bool, transposed: bool, rows: Array) -> None:
     N, n, one = np.int64(rows.shape[0]), np.int64(rows.shape[1]), np.int64(1)
     left, triangle = np.uint8(LEFT), np.uint8(LOWER if lower else UPPER)
-    form, own = np.uint8(TRANSPOSED if transposed else PLAIN), np.uint8(PLAIN)
-    if N == 1:
-        _trsv((triangle, form, own, n, T, n, rows, one))
+    form, non_unit = np.uint8(TRANSPOSED if transposed else PLAIN), np.uint8(NON_UNIT)
+    if N == 1:  # dtrsv takes a fourth of the time of dtrsm
+        _trsv((triangle, form, non_unit, n, T, n, rows, one))
     else:
-        _trsm((left, triangle, form, own, n, N, 1.0, T, n, rows, n))
+        _trsm((left, triangle, form, non_unit, n, N, 1.0, T, n, rows, n))
 
 
 @numba.njit(cache=True)
@@ -113,20 +119,22 @@ def _symmetric_times(variance: float, A: Array, rows: Array) -> Array:
 
 @numba.njit(cache=True)
 def _product(A: Array, B: Array) -> Array:
-    # BLAS expects column order, so it computes (A B)ᵀ = Bᵀ Aᵀ with arrays in row order transposed.
+    # BLAS reads an array in row order as its transpose in column order. So it computes
+    # (A B)ᵀ = Bᵀ Aᵀ, and transposes the arguments that are in column order.
     n, m, inner = np.int64(A.shape[0]), np.int64(B.shape[1]), np.int64(A.shape[1])
-    by_rows, others_by_rows = A.flags.c_contiguous, B.flags.c_contiguous
-    form = np.uint8(PLAIN if by_rows else TRANSPOSED)
-    others_form = np.uint8(PLAIN if others_by_rows else TRANSPOSED)
-    out, width, length = np.empty((n, m)), max(m, 1), max(inner, 1)
-    one = np.int64(1)
-    if m == 1 and n > 0 and inner > 0:  # three times as fast
-        rows, columns = (inner, n) if by_rows else (n, inner)
-        turned = np.uint8(TRANSPOSED if by_rows else PLAIN)
-        _gemv((turned, rows, columns, 1.0, A, rows, B, one, 0.0, out, one))
+    A_by_rows, B_by_rows = A.flags.c_contiguous, B.flags.c_contiguous
+    out, one = np.empty((n, m)), np.int64(1)
+    if m == 1 and n > 0 and inner > 0:
+        rows, columns = (inner, n) if A_by_rows else (n, inner)
+        form_of_A = np.uint8(TRANSPOSED if A_by_rows else PLAIN)
+        _gemv((form_of_A, rows, columns, 1.0, A, rows, B, one, 0.0, out, one))
         return out
-    apart, others_apart = length if by_rows else max(n, 1), width if others_by_rows else length
-    _gemm((others_form, form, m, n, inner, 1.0, B, others_apart, A, apart, 0.0, out, width))
+    form_of_A = np.uint8(PLAIN if A_by_rows else TRANSPOSED)
+    form_of_B = np.uint8(PLAIN if B_by_rows else TRANSPOSED)
+    # BLAS wants leading dimensions of at least 1, also of arrays without elements.
+    lead_of_A = max(inner if A_by_rows else n, 1)
+    lead_of_B = max(m if B_by_rows else inner, 1)
+    _gemm((form_of_B, form_of_A, m, n, inner, 1.0, B, lead_of_B, A, lead_of_A, 0.0, out, max(m, 1)))
     return out
 
 
@@ -164,13 +172,16 @@ invert_upper = _invert_upper if IS_COMPILED else _invert_upper_by_scipy
 """invert_upper(A): overwrite the upper triangle U with the upper triangle of (Uᵀ U)⁻¹."""
 
 multiply = _multiply if IS_COMPILED else _multiply_by_scipy
-"""multiply(T, lower, transposed, rows): replace each row x by T x or Tᵀ x."""
+"""multiply(T, lower, transposed, rows): replace each row x by T x or Tᵀ x, with a triangle T."""
 
 product = _product if IS_COMPILED else _product_by_numpy
-"""product(A, B) -> A B, in row or column order. It takes less time to compile than `@`."""
+"""product(A, B) -> A B. Each argument may be in row or column order.
+
+Numba needs 0.06 seconds to compile a function that calls it, and 0.4 for one that has ``A @ B``.
+"""
 
 solve = _solve if IS_COMPILED else _solve_by_scipy
-"""solve(T, lower, transposed, rows): replace each row x by T⁻¹ x or T⁻ᵀ x."""
+"""solve(T, lower, transposed, rows): replace each row x by T⁻¹ x or T⁻ᵀ x, with a triangle T."""
 
 symmetric_times = _symmetric_times if IS_COMPILED else _symmetric_times_by_scipy
-"""symmetric_times(v, A, rows) -> rows v A x; reads the upper triangle of A."""
+"""symmetric_times(v, A, rows) -> an array with v A x for each row x; reads the upper triangle."""

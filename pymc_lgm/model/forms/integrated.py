@@ -33,6 +33,8 @@ class IntegratedEffects:
 
     Parameters
     ----------
+    setting : Setting
+        Compiles the graphs.
     density : variable, shape (m,)
         ℓ° as a graph of ``eta`` and theta.
     eta : variable, shape (E,)
@@ -62,7 +64,7 @@ class IntegratedEffects:
 
     @cached_property
     def _derivatives(self) -> Callable[[Array, Array], list[Array]]:
-        """The same with three derivatives."""
+        """ℓ° for rows of eta and theta, with three derivatives."""
         graphs = [self._density]
         for _ in range(3):
             graphs.append(pt.grad(graphs[-1].sum(), self._eta, disconnected_inputs="ignore"))

@@ -761,7 +761,8 @@ class _Numbers(NamedTuple):
     sd : ndarray
         Standard deviations of the effects in the model; empty if there are none.
     d : ndarray, shape (E,)
-        The same as eta has them, times their coefficients; 0 if an element reads none.
+        For each element of eta, the standard deviation of its effect times its coefficient; 0 if it
+        reads no effect.
     A, factors : ndarray
         The numbers of A', and the different factors s, of which the last is 1: see `scales_of`.
     """

@@ -117,7 +117,9 @@ def propose(
     emulator : Emulator
     prior : int
         Address of a `pymc_lgm.compile.loops.callbacks.LogDensity`.
-    step_size, n_steps, n_trajectories, n_jumps
+    n_steps : int
+        Number of leapfrog steps of each trajectory.
+    step_size, n_trajectories, n_jumps
         As in `pymc_lgm.moves.theta.emulated.surrogate_transition`.
 
     Returns

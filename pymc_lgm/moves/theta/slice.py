@@ -59,7 +59,7 @@ def slice_componentwise(
     widths : ndarray, shape (p,)
         w. Too wide costs the logarithm of the excess; too narrow makes small moves.
     max_widths : int
-        m of Neal's Figure 3: the interval steps out to at most so many widths. With 1 it stays as
+        m of Neal's Figure 3: the interval steps out to at most this many widths. With 1 it stays as
         it was placed.
     components : sequence of int, optional
         Those to move; by default all.
