@@ -439,26 +439,7 @@ def takahashi(starts: Index, below: Index, begins: Index, F: Array, T: Array) ->
             # The next supernode to the right often has the same rows R.
             a = k if np.array_equal(rows[w:], gathered) else 0
             gathered = rows[w:]
-            while a < k:
-                # Rows a to stop of R are columns of supernode o.
-                o = owner[rows[w + a]]
-                begin, end = begins[o], begins[o + 1]
-                right_rows = below[starts[begin] : starts[begin + 1]]
-                width = end - begin
-                right_block = T[offsets[o] : offsets[o + 1]].reshape(right_rows.size, width)
-                stop = a
-                while stop < k and rows[w + stop] < end:
-                    stop += 1
-                t = 0
-                for b in range(a, k):
-                    while right_rows[t] < rows[w + b]:
-                        t += 1
-                    place[b] = t
-                for b in range(a, k):
-                    row = right_block[place[b]]
-                    for c in range(a, min(stop, b + 1)):
-                        Sigma_RR[b, c] = row[rows[w + c] - begin]
-                a = stop
+            _gather_inverse(Sigma_RR, a, rows[w:], owner, starts, below, begins, offsets, T, place)
             Yt = np.ascontiguousarray(Y.T)
             YtS = blas.symmetric_times(1.0, Sigma_RR.T, Yt)  # Yᵀ Σ_RR
             for start in range(0, w, PANEL):
@@ -474,6 +455,45 @@ def takahashi(starts: Index, below: Index, begins: Index, F: Array, T: Array) ->
         for a in range(w):
             for c in range(a + 1):
                 out[a, c] = inverse[a, c]
+
+
+@numba.njit(cache=True)
+def _gather_inverse(
+    Sigma_RR: Array,
+    a: int,
+    R: Index,
+    owner: Index,
+    starts: Index,
+    below: Index,
+    begins: Index,
+    offsets: Index,
+    T: Array,
+    place: Index,
+) -> None:
+    """Copy the lower triangle of Σ_RR, from column a on, from blocks T of supernodes on the right.
+
+    ``owner`` are the supernodes of columns, and ``place`` is space for as many integers as R has.
+    """
+    k = R.size
+    while a < k:
+        # Rows a to stop of R are columns of supernode o.
+        o = owner[R[a]]
+        begin, end = begins[o], begins[o + 1]
+        right_rows = below[starts[begin] : starts[begin + 1]]
+        right_block = T[offsets[o] : offsets[o + 1]].reshape(right_rows.size, end - begin)
+        stop = a
+        while stop < k and R[stop] < end:
+            stop += 1
+        t = 0
+        for b in range(a, k):
+            while right_rows[t] < R[b]:
+                t += 1
+            place[b] = t
+        for b in range(a, k):
+            row, mine = right_block[place[b]], Sigma_RR[b]
+            for c in range(a, min(stop, b + 1)):
+                mine[c] = row[R[c] - begin]
+        a = stop
 
 
 @numba.njit(cache=True)

@@ -68,7 +68,7 @@ _potrf, _potri = _routine("cython_lapack", "dpotrf"), _routine("cython_lapack", 
 _trmm, _trmv = _routine("cython_blas", "dtrmm"), _routine("cython_blas", "dtrmv")
 _trsm, _trsv = _routine("cython_blas", "dtrsm"), _routine("cython_blas", "dtrsv")
 _symm, _symv = _routine("cython_blas", "dsymm"), _routine("cython_blas", "dsymv")
-_gemm, _gemv = _routine("cython_blas", "dgemm"), _routine("cython_blas", "dgemv")
+_gemm = _routine("cython_blas", "dgemm")
 
 
 @numba.njit(cache=True)
@@ -123,12 +123,7 @@ def _product(A: Array, B: Array) -> Array:
     # (A B)ᵀ = Bᵀ Aᵀ, and transposes the arguments that are in column order.
     n, m, inner = np.int64(A.shape[0]), np.int64(B.shape[1]), np.int64(A.shape[1])
     A_by_rows, B_by_rows = A.flags.c_contiguous, B.flags.c_contiguous
-    out, one = np.empty((n, m)), np.int64(1)
-    if m == 1 and n > 0 and inner > 0:
-        rows, columns = (inner, n) if A_by_rows else (n, inner)
-        form_of_A = np.uint8(TRANSPOSED if A_by_rows else PLAIN)
-        _gemv((form_of_A, rows, columns, 1.0, A, rows, B, one, 0.0, out, one))
-        return out
+    out = np.empty((n, m))
     form_of_A = np.uint8(PLAIN if A_by_rows else TRANSPOSED)
     form_of_B = np.uint8(PLAIN if B_by_rows else TRANSPOSED)
     # BLAS wants leading dimensions of at least 1, also of arrays without elements.
