@@ -18,9 +18,11 @@ from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import Elemwise
 from scipy.sparse import csc_matrix
 
+from pymc_lgm.compile.graphs import source as writing
 from pymc_lgm.compile.graphs.functions import called_once, compiled, in_loops, without_c
 from pymc_lgm.compile.graphs.rewrites import Alone
 from pymc_lgm.compile.graphs.source import SMALL, LoopLinker, Writer, written
+from pymc_lgm.compile.loops import digest_of
 
 x, y = pt.vector("x", shape=(5,)), pt.vector("y")
 A, B = pt.matrix("A", shape=(5, 3)), pt.matrix("B")
@@ -385,6 +387,20 @@ def test_other_data_of_the_same_size_need_no_compilation():
     keys = [written(FunctionGraph([x], [graph], clone=True))[1] for graph in graphs]
     assert keys[0] == keys[1] is not None
     assert len(keys_of_small_constants()) == 2
+
+
+def test_functions_on_disk_are_those_of_this_code(monkeypatch, tmp_path):
+    """Their machine code calls functions of the package, which another version may not have."""
+    (tmp_path / "loops").mkdir()
+    file = tmp_path / "loops" / "blas.py"
+    file.write_text("calls = ('dgemm', 'dgemv')")
+    before = digest_of(tmp_path)
+    file.write_text("calls = ('dgemm',)")
+    assert digest_of(tmp_path) != before
+    graph = FunctionGraph([x], [x + 1.0], clone=True)
+    _, key, _ = written(graph)
+    monkeypatch.setattr(writing, "CODE", before)
+    assert written(graph)[1] != key
 
 
 def keys_of_small_constants():

@@ -12,7 +12,7 @@ from numba.extending import overload
 from pytensor.tensor.math import Dot
 
 from pymc_lgm.compile.graphs.upstream import numba_njit, register_funcify_default_op_cache_key
-from pymc_lgm.compile.loops import blas
+from pymc_lgm.compile.loops import CODE, blas
 from pymc_lgm.linalg import Array
 
 __all__ = [
@@ -45,7 +45,7 @@ def _funcify_product(op: Any, node: Any, **kwargs: Any) -> Any:
     def product_of_two(x: Any, y: Any) -> Any:  # PyTensor writes its name into source
         return product(x, y)
 
-    return product_of_two, 4
+    return product_of_two, int(CODE[:8], 16)
 
 
 def in_one_piece(x: Any) -> Any:

@@ -45,7 +45,7 @@ from pymc_lgm.compile.graphs.upstream import (
     numba_njit,
     register_funcify_and_cache_key,
 )
-from pymc_lgm.compile.loops import elementary
+from pymc_lgm.compile.loops import CODE, elementary
 
 __all__ = ["FOR_NUMBA", "Alone", "Elementary", "rewriter"]
 
@@ -227,7 +227,7 @@ def _funcify_elementary(op: Any, **_: Any) -> Any:
     def of_number(x: Any) -> Any:
         return function(x)
 
-    return of_number, f"pymc_lgm {op.name} 1"
+    return of_number, f"pymc_lgm {op.name} {CODE}"
 
 
 ELEMENTARY = {

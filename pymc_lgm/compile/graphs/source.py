@@ -72,16 +72,13 @@ from pymc_lgm.compile.graphs.upstream import (
     numba_njit,
     numba_typify,
 )
-from pymc_lgm.compile.loops import elementary
+from pymc_lgm.compile.loops import CODE, elementary
 from pymc_lgm.linalg import Array
 
 __all__ = ["LoopLinker", "Writer", "written"]
 
 Variable = Any
 Index = tuple[str, ...]
-
-VERSION = 23
-"""Part of the key of functions on disk: change it with the code that is written."""
 
 SMALL = 32
 """Largest constant, in elements, that is part of the compiled function. It is a choice."""
@@ -331,7 +328,7 @@ class Writer:
         source = "\n".join([f"def function({', '.join(names)}):", *body]) + "\n"
         key = None
         if self.is_cached and pytensor.config.numba__cache:
-            key = sha256(f"{VERSION}{source}{self.keys}".encode()).hexdigest()
+            key = sha256(f"{CODE}{source}{self.keys}".encode()).hexdigest()
         made = compile_numba_function_src(source, "function", self.objects, cache_key=key)
         return made, key, list(self.constants.values())
 
