@@ -18,4 +18,4 @@ def digest_of(folder: Path) -> str:
 
 CODE = digest_of(Path(__file__).parents[1])
 """Part of the key of functions that PyTensor keeps on disk. Their machine code contains loops and
-calls of BLAS of this version of the package. That of another version could end the process."""
+calls of BLAS of this version of the package. Code of another version could end the process."""
