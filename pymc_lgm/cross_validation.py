@@ -32,7 +32,15 @@ from pymc_lgm.approximations.left_out import (
 )
 from pymc_lgm.approximations.left_out_effects import OwnElements, left_out_effects
 from pymc_lgm.approximations.left_out_locally import SMALL, LocalLines, left_out_locally
-from pymc_lgm.drawn import group_of, model_of, posterior_of, refuse_new_data, thinned, trace_of
+from pymc_lgm.drawn import (
+    group_of,
+    model_of,
+    posterior_of,
+    refuse_new_data,
+    refuse_other_variables,
+    thinned,
+    trace_of,
+)
 from pymc_lgm.gaussian import Prior
 from pymc_lgm.gaussian.sums import Layout
 from pymc_lgm.linalg import LOG_2PI, Array
@@ -304,6 +312,7 @@ def _left_out(
     refuse_new_data(
         tree, [*model.basic_RVs, *model.potentials, *model.rvs_to_values.values()], model
     )
+    refuse_other_variables(tree, model)
     rng = np.random.default_rng(random_seed)
     seed = int(rng.integers(2**31))
     read = partial(_source, model, var_name, theta, seed, compile_kwargs or {})

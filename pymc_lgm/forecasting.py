@@ -169,8 +169,10 @@ def _labels_after(labels: np.ndarray, steps: int) -> np.ndarray | None:
             return None
         return pd.date_range(labels[-1], periods=steps + 1, freq=freq)[1:].to_numpy()
     if labels.dtype.kind in "iuf" and labels.size > 1:
+        if labels.dtype.kind != "f":
+            labels = labels.astype(np.int64)  # a difference of unsigned numbers is never negative
         step = labels[1] - labels[0]
-        if np.allclose(np.diff(labels), step, rtol=1e-9, atol=0.0):
+        if step and np.allclose(np.diff(labels), step, rtol=1e-9, atol=0.0):
             ahead: np.ndarray = labels[-1] + step * np.arange(1, steps + 1)
             return ahead
     return None

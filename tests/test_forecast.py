@@ -458,6 +458,14 @@ def test_steps_have_the_dates_that_follow():
             np.testing.assert_array_equal(found["when"], expected)
 
 
+def test_steps_go_on_from_small_numbers_and_not_from_equal_ones():
+    """Unsigned numbers that fall went on 255, 510, …; equal ones were all the same step."""
+    falling = np.arange(3, dtype=np.uint8)[::-1]
+    assert forecasting._labels_after(falling, 3).tolist() == [-1, -2, -3]
+    assert forecasting._labels_after(np.array([254, 255], dtype=np.uint8), 2).tolist() == [256, 257]
+    assert forecasting._labels_after(np.array([5, 5, 5]), 3) is None
+
+
 def test_what_is_observed_of_later_steps():
     """In closed form by a likelihood of this package, by draws of any distribution."""
     idata = trace(np.random.default_rng(9), draws=1000, **SHAPES)
