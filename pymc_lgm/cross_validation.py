@@ -412,7 +412,13 @@ def _labels(source: _OfLatent | _OfNormal, groups: ArrayLike | None) -> tuple[An
             f"groups has no label for observation {missing[0]} ({each[missing[0]]}). Write "
             "one for each: one of its own leaves an observation out alone."
         )
-    labels, group = np.unique(given.ravel(), return_inverse=True)
+    try:
+        labels, group = np.unique(given.ravel(), return_inverse=True)
+    except TypeError as error:
+        raise ValueError(
+            "groups has labels of several types, such as numbers and strings, which have no order: "
+            "write all as strings, as [str(label) for label in groups]."
+        ) from error
     if labels.size == 1:
         raise ValueError(
             f"All observations of {source.name} are in the group {labels[0]!r}, so none is left "

@@ -833,6 +833,13 @@ def test_an_observed_variable_that_was_added_after_the_draws_is_refused():
     refused(r"observed variables \['z'\], and the trace was drawn without them", idata, model)
 
 
+def test_labels_of_several_types_are_refused():
+    with pm.Model() as model:
+        f = pm.MvNormal("f", mu=np.zeros(2), cov=np.eye(2))
+        pm.Normal("y", f, 1.0, observed=[1.0, 2.0])
+    refused("write all as strings", model=model, groups=np.array([1, "a"], dtype=object))
+
+
 @pytest.mark.parametrize("fix", [pm.observe, pm.do])
 def test_a_variable_that_was_drawn_and_has_become_data_is_refused(fix):
     """Draws of f were of all scales, and their densities of one."""
