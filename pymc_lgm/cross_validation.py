@@ -37,6 +37,7 @@ from pymc_lgm.drawn import (
     model_of,
     posterior_of,
     refuse_new_data,
+    refuse_other_shapes,
     refuse_other_variables,
     thinned,
     trace_of,
@@ -320,6 +321,7 @@ def _left_out(
     _refuse_reader(model, source.name)
     _refuse_scaled(model[source.name], source.observed.shape)
     posterior = thinned(posterior, [str(rv.name) for rv in source.needed], thin, most=DRAWS)
+    refuse_other_shapes(posterior, model.eval_rv_shapes())
     points = Points(model, posterior)
     where = list(np.ndindex(posterior.sizes["chain"], posterior.sizes["draw"]))
     if group is None:

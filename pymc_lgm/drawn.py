@@ -4,7 +4,7 @@ The functions convert the user's arguments, order draws as the model does, thin 
 error if data of the model are no longer those of the trace.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import arviz as az
@@ -28,6 +28,7 @@ __all__ = [
     "of_present_data",
     "posterior_of",
     "refuse_new_data",
+    "refuse_other_shapes",
     "refuse_other_variables",
     "thinned",
     "trace_of",
@@ -147,6 +148,17 @@ def refuse_other_variables(tree: xr.DataTree, model: pm.Model) -> None:
             f"The model has the observed variables {added}, and the trace was drawn without them "
             "(see its group observed_data). Pass the model that was sampled, or sample again."
         )
+
+
+def refuse_other_shapes(posterior: xr.Dataset, shapes: Mapping[str, Sequence[int]]) -> None:
+    """Raise if a variable has another shape in the model than its draws have."""
+    for name in sorted(map(str, posterior.keys() & shapes.keys())):
+        drawn = posterior[name].transpose("chain", "draw", ...).shape[2:]
+        if drawn != (now := tuple(map(int, shapes[name]))):
+            raise ValueError(
+                f"{name} has shape {drawn} in the trace, and {now} in the model. Set the data or "
+                "the coords back with pm.set_data, or sample again."
+            )
 
 
 def _is_stored(value: Any) -> bool:

@@ -33,6 +33,7 @@ import pytensor.tensor as pt
 import xarray as xr
 
 from numpy.typing import ArrayLike
+from pytensor.graph.traversal import ancestors
 from scipy.sparse import diags_array
 
 from pymc_lgm.compile.graphs.nodes import op_of
@@ -85,6 +86,7 @@ def forecast(
     dims_of: dict[tuple[int, ...], list[str]] = {}  # by the shape of a path
     for x, recursion in zip(several, recursions, strict=True):
         x_draws = _values(posterior, x)
+        _refuse_a_part(x_draws, x, model)
         each = [*map(str, x_draws.dims[2:-1]), dims]
         if dims in (*each[:-1], "chain", "draw"):
             raise ValueError(f"{x.name} has a dimension {dims!r} already: write dims='ahead'.")
@@ -146,6 +148,25 @@ def _values(posterior: xr.Dataset, x: Any) -> xr.DataArray:
             "and draw in the model. Select by lists, as idata.isel(region=[1]), which keep them."
         )
     return values
+
+
+def _refuse_a_part(draws: xr.DataArray, x: Any, model: pm.Model) -> None:
+    """Raise if later elements of a series have been cut off, which the draws of the others know."""
+    own, length = str(draws.dims[-1]), draws.shape[-1]
+    if own in model.coords:  # they may have become those of the steps to come, for a response
+        labels = np.asarray(model.coords[own])
+        is_part = own in draws.coords and length < labels.size
+        is_part = is_part and bool(np.isin(draws[own].values, labels).all())
+    elif not set(model.data_vars).isdisjoint(ancestors([x])):  # as may the data
+        is_part = False
+    else:
+        is_part = length < model.eval_rv_shapes()[x.name][-1]
+    if is_part:
+        raise ValueError(
+            f"The trace has {length} elements of {x.name}, and the model more: what was observed "
+            "later is in the draws of all elements, so this is no forecast from earlier data. "
+            "Pass the whole trace, or sample a model of the earlier data."
+        )
 
 
 def moments_of(name: str, mean: Array, variance: Array, dims: Sequence[str]) -> dict[str, Any]:

@@ -833,6 +833,15 @@ def test_an_observed_variable_that_was_added_after_the_draws_is_refused():
     refused(r"observed variables \['z'\], and the trace was drawn without them", idata, model)
 
 
+def test_a_part_of_a_variable_is_refused():
+    """It was an IndexError of NumPy."""
+    with pm.Model() as model:
+        u = pm.Normal("u", 0, 1, shape=3)
+        pm.Normal("y", u[[0, 1, 2, 2]], 1.0, observed=np.arange(4.0))
+    part = faked(model).isel(u_dim_0=[0, 1])
+    refused(r"u has shape \(2,\) in the trace, and \(3,\) in the model", part, model)
+
+
 def test_labels_of_several_types_are_refused():
     with pm.Model() as model:
         f = pm.MvNormal("f", mu=np.zeros(2), cov=np.eye(2))
