@@ -33,7 +33,6 @@ import pytensor.tensor as pt
 import xarray as xr
 
 from numpy.typing import ArrayLike
-from pytensor.graph.traversal import ancestors
 from scipy.sparse import diags_array
 
 from pymc_lgm.compile.graphs.nodes import op_of
@@ -41,7 +40,7 @@ from pymc_lgm.drawn import Evaluator, of_present_data, posterior_of, refuse_new_
 from pymc_lgm.gaussian.structure import Structure
 from pymc_lgm.gmrf.intrinsic import IntrinsicRV
 from pymc_lgm.linalg import Array
-from pymc_lgm.model import Recursion, recursion_of
+from pymc_lgm.model import Recursion, is_apart_from_data, recursion_of
 from pymc_lgm.observing import observations
 
 __all__ = ["continued", "forecast", "increment", "moments_of"]
@@ -157,10 +156,8 @@ def _refuse_a_part(draws: xr.DataArray, x: Any, model: pm.Model) -> None:
         labels = np.asarray(model.coords[own])
         is_part = own in draws.coords and length < labels.size
         is_part = is_part and bool(np.isin(draws[own].values, labels).all())
-    elif not set(model.data_vars).isdisjoint(ancestors([x])):  # as may the data
-        is_part = False
-    else:
-        is_part = length < model.eval_rv_shapes()[x.name][-1]
+    else:  # as may the data
+        is_part = is_apart_from_data(model, x) and length < model.eval_rv_shapes()[x.name][-1]
     if is_part:
         raise ValueError(
             f"The trace has {length} elements of {x.name}, and the model more: what was observed "
