@@ -32,7 +32,16 @@ from pymc_lgm.approximations.left_out import (
 )
 from pymc_lgm.approximations.left_out_effects import OwnElements, left_out_effects
 from pymc_lgm.approximations.left_out_locally import SMALL, LocalLines, left_out_locally
-from pymc_lgm.drawn import group_of, model_of, posterior_of, refuse_new_data, thinned, trace_of
+from pymc_lgm.drawn import (
+    group_of,
+    model_of,
+    posterior_of,
+    refuse_new_data,
+    refuse_other_shapes,
+    refuse_other_variables,
+    thinned,
+    trace_of,
+)
 from pymc_lgm.gaussian import Prior
 from pymc_lgm.gaussian.sums import Layout
 from pymc_lgm.linalg import LOG_2PI, Array
@@ -304,6 +313,7 @@ def _left_out(
     refuse_new_data(
         tree, [*model.basic_RVs, *model.potentials, *model.rvs_to_values.values()], model
     )
+    refuse_other_variables(tree, model)
     rng = np.random.default_rng(random_seed)
     seed = int(rng.integers(2**31))
     read = partial(_source, model, var_name, theta, seed, compile_kwargs or {})
@@ -311,6 +321,7 @@ def _left_out(
     _refuse_reader(model, source.name)
     _refuse_scaled(model[source.name], source.observed.shape)
     posterior = thinned(posterior, [str(rv.name) for rv in source.needed], thin, most=DRAWS)
+    refuse_other_shapes(posterior, model.eval_rv_shapes())
     points = Points(model, posterior)
     where = list(np.ndindex(posterior.sizes["chain"], posterior.sizes["draw"]))
     if group is None:
@@ -403,7 +414,13 @@ def _labels(source: _OfLatent | _OfNormal, groups: ArrayLike | None) -> tuple[An
             f"groups has no label for observation {missing[0]} ({each[missing[0]]}). Write "
             "one for each: one of its own leaves an observation out alone."
         )
-    labels, group = np.unique(given.ravel(), return_inverse=True)
+    try:
+        labels, group = np.unique(given.ravel(), return_inverse=True)
+    except TypeError as error:
+        raise ValueError(
+            "groups has labels of several types, such as numbers and strings, which have no order: "
+            "write all as strings, as [str(label) for label in groups]."
+        ) from error
     if labels.size == 1:
         raise ValueError(
             f"All observations of {source.name} are in the group {labels[0]!r}, so none is left "

@@ -4,7 +4,7 @@ The functions convert the user's arguments, order draws as the model does, thin 
 error if data of the model are no longer those of the trace.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import arviz as az
@@ -13,6 +13,7 @@ import pandas as pd
 import pymc as pm
 import xarray as xr
 
+from pymc.pytensorf import extract_obs_data
 from pytensor.graph.traversal import vars_between
 
 from pymc_lgm.compile.graphs.functions import compiled
@@ -27,6 +28,8 @@ __all__ = [
     "of_present_data",
     "posterior_of",
     "refuse_new_data",
+    "refuse_other_shapes",
+    "refuse_other_variables",
     "thinned",
     "trace_of",
 ]
@@ -123,6 +126,48 @@ def refuse_new_data(tree: xr.DataTree, graphs: Iterable[Any], model: pm.Model) -
             "drawn (see its groups constant_data and observed_data). Set the data back with "
             "pm.set_data, or sample again."
         )
+
+
+def refuse_other_variables(tree: xr.DataTree, model: pm.Model) -> None:
+    """Raise a `ValueError` if the draws are not of the posterior of this model's variables.
+
+    Variables that were drawn may have become data, as by `pymc.do` and `pymc.observe`, and observed
+    variables may have been added. These are compared if the trace has the group ``observed_data``.
+    """
+    drawn, seen = group_of(tree, "posterior"), group_of(tree, "observed_data")
+    free = {str(v.name) for v in [*model.free_RVs, *model.deterministics]}
+    known = {str(v.name) for v in [*model.observed_RVs, *model.data_vars]} - free
+    if fixed := sorted(known & set(map(str, drawn))):
+        raise ValueError(
+            f"The trace has draws of {fixed}, which are data in the model: the draws are of "
+            "another posterior. Pass the model that was sampled, or sample this one."
+        )
+    observed = {str(rv.name) for rv in model.observed_RVs if _is_stored(model.rvs_to_values[rv])}
+    if seen and (added := sorted(observed - set(map(str, seen)))):
+        raise ValueError(
+            f"The model has the observed variables {added}, and the trace was drawn without them "
+            "(see its group observed_data). Pass the model that was sampled, or sample again."
+        )
+
+
+def refuse_other_shapes(posterior: xr.Dataset, shapes: Mapping[str, Sequence[int]]) -> None:
+    """Raise if a variable has another shape in the model than its draws have."""
+    for name in sorted(map(str, posterior.keys() & shapes.keys())):
+        drawn = posterior[name].transpose("chain", "draw", ...).shape[2:]
+        if drawn != (now := tuple(map(int, shapes[name]))):
+            raise ValueError(
+                f"{name} has shape {drawn} in the trace, and {now} in the model. Set the data or "
+                "the coords back with pm.set_data, or sample again."
+            )
+
+
+def _is_stored(value: Any) -> bool:
+    """Whether `pymc.sample` stores an observed value, which it does not for an expression."""
+    try:
+        extract_obs_data(value)
+    except TypeError:
+        return False
+    return True
 
 
 def _replaced(tree: xr.DataTree, graphs: Iterable[Any], model: pm.Model) -> list[str]:

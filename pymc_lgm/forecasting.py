@@ -40,7 +40,7 @@ from pymc_lgm.drawn import Evaluator, of_present_data, posterior_of, refuse_new_
 from pymc_lgm.gaussian.structure import Structure
 from pymc_lgm.gmrf.intrinsic import IntrinsicRV
 from pymc_lgm.linalg import Array
-from pymc_lgm.model import Recursion, recursion_of
+from pymc_lgm.model import Recursion, is_apart_from_data, recursion_of
 from pymc_lgm.observing import observations
 
 __all__ = ["continued", "forecast", "increment", "moments_of"]
@@ -85,6 +85,7 @@ def forecast(
     dims_of: dict[tuple[int, ...], list[str]] = {}  # by the shape of a path
     for x, recursion in zip(several, recursions, strict=True):
         x_draws = _values(posterior, x)
+        _refuse_a_part(x_draws, x, model)
         each = [*map(str, x_draws.dims[2:-1]), dims]
         if dims in (*each[:-1], "chain", "draw"):
             raise ValueError(f"{x.name} has a dimension {dims!r} already: write dims='ahead'.")
@@ -148,6 +149,23 @@ def _values(posterior: xr.Dataset, x: Any) -> xr.DataArray:
     return values
 
 
+def _refuse_a_part(draws: xr.DataArray, x: Any, model: pm.Model) -> None:
+    """Raise if later elements of a series have been cut off, which the draws of the others know."""
+    own, length = str(draws.dims[-1]), draws.shape[-1]
+    if own in model.coords:  # they may have become those of the steps to come, for a response
+        labels = np.asarray(model.coords[own])
+        is_part = own in draws.coords and length < labels.size
+        is_part = is_part and bool(np.isin(draws[own].values, labels).all())
+    else:  # as may the data
+        is_part = is_apart_from_data(model, x) and length < model.eval_rv_shapes()[x.name][-1]
+    if is_part:
+        raise ValueError(
+            f"The trace has {length} elements of {x.name}, and the model more: what was observed "
+            "later is in the draws of all elements, so this is no forecast from earlier data. "
+            "Pass the whole trace, or sample a model of the earlier data."
+        )
+
+
 def moments_of(name: str, mean: Array, variance: Array, dims: Sequence[str]) -> dict[str, Any]:
     """Variables of the moments of f given each draw, (chains, draws, …), and of their mixture."""
     drawn = ("chain", "draw", *dims)
@@ -169,8 +187,10 @@ def _labels_after(labels: np.ndarray, steps: int) -> np.ndarray | None:
             return None
         return pd.date_range(labels[-1], periods=steps + 1, freq=freq)[1:].to_numpy()
     if labels.dtype.kind in "iuf" and labels.size > 1:
+        if labels.dtype.kind != "f":
+            labels = labels.astype(np.int64)  # a difference of unsigned numbers is never negative
         step = labels[1] - labels[0]
-        if np.allclose(np.diff(labels), step, rtol=1e-9, atol=0.0):
+        if step and np.allclose(np.diff(labels), step, rtol=1e-9, atol=0.0):
             ahead: np.ndarray = labels[-1] + step * np.arange(1, steps + 1)
             return ahead
     return None

@@ -235,6 +235,9 @@ def _at_new_inputs(
     points = _points(Xnew, d)
     names = [latent.name for latent in latents]
     posterior = _fitting(thinned(posterior_of(tree, model), names, thin, most=DRAWS), names, n)
+    output, outputs = _outputs(posterior[names[0]])
+    if dims in ("chain", "draw", "feature", "category", output):
+        raise ValueError(f"The predictions have a dimension {dims!r} already: write dims='point'.")
     conditionals = [
         NearestConditional(latent, points, posterior, model, compile_kwargs)
         if is_nearest(each)
@@ -249,7 +252,6 @@ def _at_new_inputs(
 
     means, variances = _moments(conditionals, ys, posterior, n, len(points), progressbar)
     variables: dict[str, Any] = {}
-    output, outputs = _outputs(posterior[names[0]])
     for k, latent in enumerate(latents):
         # The name of a sparse process away from its inducing points.
         name, one = getattr(processes[k], "name", latent.name), (means, variances)

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_lgm.drawn import model_of, posterior_of, refuse_new_data, thinned, trace_of
+from pymc_lgm.drawn import (
+    model_of,
+    posterior_of,
+    refuse_new_data,
+    refuse_other_shapes,
+    thinned,
+    trace_of,
+)
 from pymc_lgm.linalg import Array
 from pymc_lgm.model import LatentGaussianModel, Observations, latents_beside, matrix_functions
 from pymc_lgm.model.missing import places_of, without_added
@@ -143,7 +150,7 @@ def terms(
             "trace, or leave it out of names=."
         )
     posterior = thinned(posterior, [str(rvs[v].name) for v in needed], thin)
-    _refuse_other_shapes(posterior, model.eval_rv_shapes())
+    refuse_other_shapes(posterior, model.eval_rv_shapes())
     points = Points(model, posterior)
     shape = posterior.sizes["chain"], posterior.sizes["draw"]
     found = np.empty((len(chosen) + 1, *shape, y.site.size))
@@ -152,17 +159,6 @@ def terms(
     # An observation without latent variables has no predictor.
     found[..., y.is_free] = np.nan
     return _dataset(model, posterior, y, [*chosen, REST], found)
-
-
-def _refuse_other_shapes(posterior: xr.Dataset, shapes: Mapping[str, Sequence[int]]) -> None:
-    """Raise if a variable has another shape in the model than its draws have."""
-    for name in sorted(map(str, posterior.keys() & shapes.keys())):
-        drawn = posterior[name].transpose("chain", "draw", ...).shape[2:]
-        if drawn != (now := tuple(map(int, shapes[name]))):
-            raise ValueError(
-                f"{name} has shape {drawn} in the trace, and {now} in the model. Set the data or "
-                "the coords back with pm.set_data, or sample again."
-            )
 
 
 def _terms(lgm: LatentGaussianModel, point: Point, values: Sequence[str]) -> Array:

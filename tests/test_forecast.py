@@ -458,6 +458,27 @@ def test_steps_have_the_dates_that_follow():
             np.testing.assert_array_equal(found["when"], expected)
 
 
+@pytest.mark.parametrize("shape", [{"shape": N}, {"dims": "year"}])
+def test_a_part_of_a_series_is_refused(shape):
+    """Draws of the first elements are given all data, so that no forecast begins there."""
+    with pm.Model(coords={"year": np.arange(2000, 2000 + N)}) as model:
+        x = pm.AR("x", rho=[0.5], sigma=1.0, init_dist=start(), **shape)
+    dim = shape.get("dims", "x_dim_0")
+    coords, dims = {dim: np.arange(N) + (2000 if dim == "year" else 0)}, {"x": [dim]}
+    idata = az.from_dict({"posterior": {"x": np.zeros((1, 4, N))}}, coords=coords, dims=dims)
+    predict(idata, x, steps=2, model=model)
+    with pytest.raises(ValueError, match=f"has {N - 2} elements of x, and the model more"):
+        predict(idata.isel({dim: slice(0, N - 2)}), x, steps=2, model=model)
+
+
+def test_steps_go_on_from_small_numbers_and_not_from_equal_ones():
+    """Unsigned numbers that fall went on 255, 510, …; equal ones were all the same step."""
+    falling = np.arange(3, dtype=np.uint8)[::-1]
+    assert forecasting._labels_after(falling, 3).tolist() == [-1, -2, -3]
+    assert forecasting._labels_after(np.array([254, 255], dtype=np.uint8), 2).tolist() == [256, 257]
+    assert forecasting._labels_after(np.array([5, 5, 5]), 3) is None
+
+
 def test_what_is_observed_of_later_steps():
     """In closed form by a likelihood of this package, by draws of any distribution."""
     idata = trace(np.random.default_rng(9), draws=1000, **SHAPES)

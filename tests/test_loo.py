@@ -821,6 +821,45 @@ def test_observations_of_another_model_are_refused():
     refused("data y of the model have been replaced", idata, model)
 
 
+def test_an_observed_variable_that_was_added_after_the_draws_is_refused():
+    """The densities of y were given z, and the draws were not."""
+    with pm.Model() as model:
+        f = pm.MvNormal("f", mu=np.zeros(2), cov=np.eye(2))
+        pm.Normal("y", f, 1.0, observed=[1.0, 2.0])
+    idata = faked(model)
+    idata["observed_data"] = xr.DataTree(xr.Dataset({"y": ("i", [1.0, 2.0])}))
+    with model:
+        pm.Normal("z", f, 0.1, observed=[3.0, 3.0])
+    refused(r"observed variables \['z'\], and the trace was drawn without them", idata, model)
+
+
+def test_a_part_of_a_variable_is_refused():
+    """It was an IndexError of NumPy."""
+    with pm.Model() as model:
+        u = pm.Normal("u", 0, 1, shape=3)
+        pm.Normal("y", u[[0, 1, 2, 2]], 1.0, observed=np.arange(4.0))
+    part = faked(model).isel(u_dim_0=[0, 1])
+    refused(r"u has shape \(2,\) in the trace, and \(3,\) in the model", part, model)
+
+
+def test_labels_of_several_types_are_refused():
+    with pm.Model() as model:
+        f = pm.MvNormal("f", mu=np.zeros(2), cov=np.eye(2))
+        pm.Normal("y", f, 1.0, observed=[1.0, 2.0])
+    refused("write all as strings", model=model, groups=np.array([1, "a"], dtype=object))
+
+
+@pytest.mark.parametrize("fix", [pm.observe, pm.do])
+def test_a_variable_that_was_drawn_and_has_become_data_is_refused(fix):
+    """Draws of f were of all scales, and their densities of one."""
+    with pm.Model() as model:
+        scale = pm.HalfNormal("scale")
+        f = pm.MvNormal("f", mu=np.zeros(2), cov=scale**2 * np.eye(2))
+        pm.Normal("y", f, 1.0, observed=[1.0, 2.0])
+    idata = faked(model)
+    refused(r"draws of \['scale'\], which are data in the model", idata, fix(model, {"scale": 0.1}))
+
+
 def test_data_of_a_trace_may_be_rounded_and_in_another_order():
     """Both were called replaced."""
     with pm.Model(coords={"i": ["a", "b"]}) as model:

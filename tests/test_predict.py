@@ -394,6 +394,8 @@ def test_errors_say_what_to_write():
 
     with pytest.raises(ValueError, match=r"\(3, 2\) and gp.X has 1 column"):
         go(Xnew=np.ones((3, 2)))
+    with pytest.raises(ValueError, match="have a dimension 'draw' already"):
+        go(dims="draw")
     with pytest.raises(ValueError, match=r"Xnew\[1\] is \[nan\]"):
         go(Xnew=[[1.0], [np.nan]])
     with pytest.raises(ValueError, match="not a variable of this model"):

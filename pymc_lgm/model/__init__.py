@@ -1,6 +1,7 @@
 """Read a `pymc.Model` into functions of arrays. Only this package reads PyMC's graphs."""
 
 from pymc_lgm.model.data_read import data_behind as data_behind
+from pymc_lgm.model.data_read import is_apart_from_data as is_apart_from_data
 from pymc_lgm.model.data_read import matrix_functions as matrix_functions
 from pymc_lgm.model.data_read import observed_behind as observed_behind
 from pymc_lgm.model.latents import gaussian as gaussian

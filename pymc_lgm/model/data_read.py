@@ -23,7 +23,13 @@ from pymc_lgm.model.fingerprint import described
 from pymc_lgm.model.operations import INDEXING, OF_SHAPES, Variable, core_of
 from pymc_lgm.model.reading import Reading
 
-__all__ = ["DataRead", "data_behind", "matrix_functions", "observed_behind"]
+__all__ = [
+    "DataRead",
+    "data_behind",
+    "is_apart_from_data",
+    "matrix_functions",
+    "observed_behind",
+]
 
 LINEAR_ALGEBRA = "pytensor.tensor.linalg"
 """The module of PyTensor's functions of matrices: factors, inverses, solutions, determinants."""
@@ -92,6 +98,11 @@ def data_behind(graphs: Iterable[Variable]) -> dict[str, Variable]:
     shapes = [v for v in ancestors(graphs) if isinstance(op_of(v), OF_SHAPES)]
     behind = ancestors(graphs, blockers=shapes)
     return {str(v.name): v for v in behind if isinstance(v, SharedVariable)}
+
+
+def is_apart_from_data(model: pm.Model, x: Variable) -> bool:
+    """Whether a variable depends on no `pymc.Data`, not even on their shapes."""
+    return set(model.data_vars).isdisjoint(ancestors([x]))
 
 
 def observed_behind(model: pm.Model, graphs: Iterable[Variable]) -> dict[str, Variable]:
