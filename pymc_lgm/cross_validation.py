@@ -28,6 +28,7 @@ from pymc_lgm.approximations.left_out import (
     LeftOut,
     left_out,
     left_out_groups,
+    left_out_groups_of_normal,
     left_out_of_normal,
 )
 from pymc_lgm.approximations.left_out_effects import OwnElements, left_out_effects
@@ -73,6 +74,10 @@ A line also integrates over what the groups share, such as a level, about which 
 hardly informative. The time of lines grows with the square of the number of groups. The number is a
 choice.
 """
+
+MOST_READ = 1000
+"""Largest number of elements of f that a group of normal observations may read for the closed form,
+whose covariances take 8 MB then. It is a choice."""
 
 INSTEAD = "For others write pm.compute_log_likelihood(idata) and az.loo(idata)."
 
@@ -187,12 +192,11 @@ def leave_one_out(
     and c is the column of this combination. The weights :math:`1 / p(y_k \mid y_{-k}, r, \theta)`
     turn draws of :math:`(r, \theta)` from the posterior into draws from the posterior without
     :math:`y_k`. They are exact for the model: the approximation only chooses the direction c. If
-    the posterior of f is normal given theta, the density of a single observation is :math:`p(y_k
-    \mid y_{-k}, \theta)` in closed form, and no draw of f enters it. The density of a group is
-    given r in any case. With many observations of a sum of series, maps or effects, c is zero
-    except for the latent variables near the observation, if they have nearly all of the posterior
-    variance of :math:`f_i` once the others are known. The observations then share evaluations of
-    the likelihood.
+    the posterior of f is normal given theta, the density of an observation, or of a group, is
+    :math:`p(y_k \mid y_{-k}, \theta)` in closed form, and no draw of f enters it. With many
+    observations of a sum of series, maps or effects, c is zero except for the latent variables near
+    the observation, if they have nearly all of the posterior variance of :math:`f_i` once the
+    others are known. The observations then share evaluations of the likelihood.
 
     Parameters
     ----------
@@ -205,8 +209,9 @@ def leave_one_out(
     groups : array_like, optional
         A label for each observation, of the shape of the observed variable, or without its last
         axis if rows have one density each: all observations with the same label are left out
-        together, as the pupils of a school. If every group has latent variables of its own, such as
-        an intercept and a slope, or a series, they are integrated out. With up to 30 groups this
+        together, as the pupils of a school. With normal noise all of f is integrated out. With
+        other likelihoods, if every group has latent variables of its own, such as an intercept and
+        a slope, or a series, they are integrated out. With up to 30 groups this
         needs two or more such variables per group, unless observations read several elements of f.
         Otherwise the line is that of the average of their :math:`f_i`. If the Pareto k of a group
         is above 0.7, this is not enough: fit the model without the group.
@@ -571,6 +576,7 @@ class _OfLatent:
         layout = getattr(lgm.form, "layout", None)
         self._layout = layout if isinstance(layout, Layout) else None
         self._own: OwnElements | None = None
+        self._is_closed = False
         self._local: LocalLines | None = None
 
     def __call__(
@@ -633,8 +639,12 @@ class _OfLatent:
     def integrate_effects_of(self, group: Any) -> bool:
         """Let `without_groups` integrate over latent variables that each group has alone.
 
-        Return whether it does: groups must have them, and lines must not be the better choice.
+        Return whether it does, or has a closed form: groups must have such variables, and lines
+        must not be the better choice.
         """
+        self._is_closed = self._lgm.is_quadratic and self._reads_of(group) <= MOST_READ
+        if self._is_closed:
+            return True
         if self._layout is None:
             return False
         own = OwnElements.of(self._layout, self._reads(self._layout), self._y.which, group)
@@ -642,6 +652,12 @@ class _OfLatent:
         if own is not None and (not single or len(own.at) > MANY_GROUPS):
             self._own = own
         return self._own is not None
+
+    def _reads_of(self, group: Any) -> int:
+        """The largest number of elements of f that a group reads."""
+        pairs = np.stack([np.broadcast_to(group[:, None], self._y.reads.shape), self._y.reads])
+        different = np.unique(pairs[:, self._y.reads >= 0], axis=1)
+        return int(np.bincount(different[0]).max(initial=0))
 
     def without_groups(
         self, point: Point, group: Any, rng: np.random.Generator
@@ -652,6 +668,8 @@ class _OfLatent:
             nothing = np.full(group.max() + 1, np.nan)
             return nothing, nothing
         which = self._y.which
+        if self._is_closed:
+            return left_out_groups_of_normal(elements, which, self._y.reads, group, q, f)
         if self._own is not None:
             likelihood = LikelihoodAt(self._lgm, self._theta[0])
             return left_out_effects(elements, likelihood, self._own, which, group, q, f, rng)

@@ -406,22 +406,25 @@ def with_noise(make):
     return model
 
 
-def in_closed_form(model, idata, form):
-    """Mean and standard deviation of y_k given y_-k and theta, (draws, n), and its density."""
+def given_theta(model, idata, form):
+    """y, and its mean and covariance given the theta of each draw."""
     read = lgm.read(model, integrates=False)
     assert form in type(read.form).__name__
     points = Points(model, idata["posterior"])
-    y = read.observed["y"].data
-    found = []
+    at = read.element_reads[:, 0]
     for i in range(idata["posterior"].sizes["draw"]):
-        theta = read.theta_of(points((0, i)))
-        prior = read.prior(theta)
-        at = read.element_reads[:, 0]
+        prior = read.prior(read.theta_of(points((0, i))))
         K = prior.covariance_times(np.asfortranarray(np.eye(read.n)))[np.ix_(at, at)]
         sigma = float(idata["posterior"]["sigma"].values[0, i])
-        P = np.linalg.inv(K + sigma**2 * np.eye(N))
-        mean = y - P @ (y - prior.mean[at]) / np.diag(P)
-        found.append((mean, np.diag(P) ** -0.5))
+        yield read.observed["y"].data, prior.mean[at], K + sigma**2 * np.eye(N)
+
+
+def in_closed_form(model, idata, form):
+    """Mean and standard deviation of y_k given y_-k and theta, (draws, n), and its density."""
+    found = []
+    for y, mean, cov in given_theta(model, idata, form):
+        P = np.linalg.inv(cov)
+        found.append((y - P @ (y - mean) / np.diag(P), np.diag(P) ** -0.5))
     mean, sd = np.moveaxis(np.array(found), 1, 0)
     return mean, sd, norm.logpdf(y, mean, sd)
 
@@ -436,6 +439,24 @@ def test_every_form_of_f_leaves_one_out(name, form, monkeypatch):
         monkeypatch.setattr(SumPredictor, "may_be_cheaper", lambda setting: True)
         monkeypatch.setattr(SumPredictor, "is_cheaper", True)
     assert error_of_densities(name, form) < 1e-9
+
+
+@pytest.mark.fast("process-", "trend and season-Sum")
+@pytest.mark.parametrize(
+    ("name", "form"), [*((name, "") for name in FORMS), *((name, "Sum") for name in AS_SUMS)]
+)
+def test_every_form_of_f_leaves_groups_out(name, form, monkeypatch):
+    """Of normal noise in closed form, too, also if groups share all latent variables."""
+    if form:
+        monkeypatch.setattr(SumPredictor, "may_be_cheaper", lambda setting: True)
+        monkeypatch.setattr(SumPredictor, "is_cheaper", True)
+    model = with_noise(FORMS[name])
+    idata = faked(model)
+    groups = np.array(list("abbcccddabdd"))
+    tree = lgm.leave_one_out(idata, model, groups=groups, random_seed=1, progressbar=False)
+    found = tree["log_likelihood"]["y"].values[0]
+    for i, (y, mean, cov) in enumerate(given_theta(model, idata, form)):
+        np.testing.assert_allclose(found[i], densities_without(cov, y - mean, groups), atol=1e-8)
 
 
 def error_of_densities(name, form=""):
