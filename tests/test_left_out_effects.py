@@ -14,8 +14,16 @@ import pymc_lgm as lgm
 from pymc_lgm import cross_validation
 from pymc_lgm.approximations import left_out_effects as module
 from pymc_lgm.approximations.left_out_effects import OwnElements
+from pymc_lgm.model import LatentGaussianModel
 
-pytestmark = pytest.mark.usefixtures("interpreted")
+pytestmark = pytest.mark.usefixtures("interpreted", "without_closed_form")
+
+
+@pytest.fixture
+def without_closed_form(monkeypatch):
+    """Integrate with normal noise, too, which then shows the error of the integrals."""
+    monkeypatch.setattr(LatentGaussianModel, "is_quadratic", False)
+
 
 G = np.array([0, 0, 0, 1, 1, 2, 2, 2, 2])
 RNG = np.random.default_rng(0)
