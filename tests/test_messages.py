@@ -14,6 +14,7 @@ import pymc_lgm as lgm
 from pymc_lgm._report.verdicts import TAKING_TURNS, _first_after_tuning
 from pymc_lgm.prediction import _points
 from pymc_lgm.steps import messages
+from pymc_lgm.steps.messages import LARGE, REPEATED, say_what_is_repeated
 
 pytestmark = pytest.mark.usefixtures("interpreted")
 
@@ -159,6 +160,22 @@ def poisson_process(**options):
         f = gp.prior("f", X, **options)
         pm.Poisson("y", pm.math.exp(f), observed=np.ones(4))
     return model
+
+
+@pytest.mark.parametrize("whitens", [True, False])
+def test_a_large_process_that_pymc_computes_again_is_said_once(whitens, caplog):
+    X = np.linspace(0, 1, LARGE)[:, None]
+    with pm.Model() as model:
+        length = pm.HalfNormal("length")
+        cov = pm.gp.cov.Matern32(1, ls=length)
+        pm.gp.Latent(cov_func=cov).prior("f", X, reparameterize=whitens)
+        pm.gp.Latent(cov_func=cov).prior("small", X[:9])
+        grid = [np.linspace(0, 1, LARGE // 10)[:, None], np.linspace(0, 1, 10)[:, None]]
+        pm.gp.LatentKron(cov_funcs=[cov, cov]).prior("grid", grid)
+    with caplog.at_level("INFO", logger="pymc.lgm"):
+        say_what_is_repeated(model)
+        say_what_is_repeated(model)
+    assert caplog.messages == ([REPEATED.format("f")] if whitens else [])
 
 
 def offered(model, caplog, step=None):

@@ -7,6 +7,7 @@ from pymc_lgm.model.data_read import observed_behind as observed_behind
 from pymc_lgm.model.latents import gaussian as gaussian
 from pymc_lgm.model.latents import is_gaussian as is_gaussian
 from pymc_lgm.model.latents import is_process as is_process
+from pymc_lgm.model.latents import whitened_processes as whitened_processes
 from pymc_lgm.model.observations import Observations as Observations
 from pymc_lgm.model.read import LatentGaussianModel as LatentGaussianModel
 from pymc_lgm.model.reading import all_but as all_but

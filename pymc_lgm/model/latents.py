@@ -21,12 +21,13 @@ from pymc.distributions.transforms import ZeroSumTransform
 from pytensor.graph.traversal import ancestors
 from pytensor.scalar import Second
 from pytensor.tensor.elemwise import DimShuffle
+from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.math import Dot
 from pytensor.tensor.random.basic import NormalRV
 from pytensor.tensor.shape import Reshape
 
 from pymc_lgm.compile.graphs.functions import ONCE
-from pymc_lgm.compile.graphs.nodes import function_of
+from pymc_lgm.compile.graphs.nodes import function_of, op_of
 from pymc_lgm.gmrf import ConstraintTransform
 from pymc_lgm.likelihoods.registry import is_inducing
 from pymc_lgm.model.fields import (
@@ -46,7 +47,14 @@ from pymc_lgm.model.operations import (
 )
 from pymc_lgm.model.sparse_precision import FieldLaw, as_sparse_precision
 
-__all__ = ["Latent", "gaussian", "is_gaussian", "is_process", "is_sparse"]
+__all__ = [
+    "Latent",
+    "gaussian",
+    "is_gaussian",
+    "is_process",
+    "is_sparse",
+    "whitened_processes",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,6 +125,24 @@ def is_process(rv: Variable) -> bool:
 def is_sparse(rv: Variable) -> bool:
     """Whether a process has a sparse precision, so that coefficients of its mean cost little."""
     return is_areas(rv) or is_vecchia(rv) or as_sparse_precision(rv) is not None
+
+
+def whitened_processes(model: pm.Model) -> dict[str, int]:
+    """Processes that PyMC computes from whitened values, and their numbers of points.
+
+    They are deterministics, with a factor of all points, as ``prior`` of `pymc.gp.Latent` makes
+    them. A `pymc.gp.LatentKron` has small factors instead.
+    """
+    found = {}
+    for f in model.deterministics:
+        whitened = model.named_vars.get(f"{f.name}_rotated_")
+        n = None if whitened is None else whitened.type.shape[-1]
+        if n is None:
+            continue
+        square = [v for v in ancestors([f]) if getattr(v.type, "shape", None) == (n, n)]
+        if any(isinstance(core_of(op_of(v)), Cholesky) for v in square):
+            found[str(f.name)] = n
+    return found
 
 
 def is_gaussian(model: pm.Model, rv: Variable) -> bool:

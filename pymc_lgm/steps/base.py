@@ -37,7 +37,7 @@ from pymc_lgm.model.diagnose import explain, raised_in_a_draw
 from pymc_lgm.model.reading import Reading
 from pymc_lgm.model.refusals import no_model, not_a_hyperparameter
 from pymc_lgm.state import State
-from pymc_lgm.steps.messages import COMPILING, KNOWN, announced, offer
+from pymc_lgm.steps.messages import COMPILING, KNOWN, announced, offer, say_what_is_repeated
 from pymc_lgm.steps.options import public_name, unknown_options
 from pymc_lgm.threads import ROWS_WORTH_THREADS, few_threads
 
@@ -144,6 +144,7 @@ class LatentGaussianStep(BlockedStep):
         self._latents: dict[str, Any] = {}
         self._drawn = 0
         self._audited = _audited_draws(self.tune_length, draws=0)
+        say_what_is_repeated(model)
         self._audit_the_prior()
         # With a large K two draws take longer than to compile.
         is_slow = self.lgm.form.by_covariance and self.lgm.rank >= ROWS_WORTH_THREADS
