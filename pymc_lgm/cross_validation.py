@@ -32,7 +32,7 @@ from pymc_lgm.approximations.left_out import (
     left_out_of_normal,
 )
 from pymc_lgm.approximations.left_out_effects import OwnElements, left_out_effects
-from pymc_lgm.approximations.left_out_locally import SMALL, LocalLines, left_out_locally
+from pymc_lgm.approximations.left_out_locally import LocalLines, are_few, left_out_locally
 from pymc_lgm.drawn import (
     group_of,
     model_of,
@@ -257,14 +257,16 @@ def leave_one_out(
     Notes
     -----
     A draw takes a Laplace approximation if theta has changed, which is :math:`O(n^3)` for a dense
-    process, and some 20 to 40 evaluations of the likelihood of all data per observation, or 200 if
-    it is not log-concave. In a long series, or with effects of many groups, all observations
-    together take some thousand evaluations. A group takes as many as an observation, and some 65
-    more. If groups have latent variables of their own, all of them together take a few hundred.
-    More than three for a group are integrated by importance sampling, with a standard error of
-    mostly 0.03 or less. Each log density has an error of about 1e-5, at most 1e-4. Only a narrow
-    peak of a likelihood without heavy tails that is not log-concave may be missed, if it is far
-    from the draw. If the model integrates the process out, as `pymc.gp.Marginal` does, the
+    process. Near a draw the log density of an observation that reads one :math:`f_i` is a
+    polynomial of it, to nine digits, so the :math:`n` lines take :math:`O(n^2)` operations and few
+    evaluations of the likelihood. In a long series, or with effects of many groups, few terms
+    change along a line. If observations read several elements of f, each line takes some 20 to 40
+    evaluations of the likelihood of all data, or 200 if it is not log-concave. A group takes some
+    65. If groups have latent variables of their own, all of them together take a few hundred. More
+    than three for a group are integrated by importance sampling, with a standard error of mostly
+    0.03 or less. Each log density has an error of about 1e-5, at most 1e-4. Only a narrow peak of a
+    likelihood without heavy tails that is not log-concave may be missed, if it is far from the
+    draw. If the model integrates the process out, as `pymc.gp.Marginal` does, the
     densities have a closed form (Sundararajan and Keerthi 2001).
 
     References
@@ -605,7 +607,7 @@ class _OfLatent:
         count = len(uniform)
         found = LeftOut(np.empty(count), np.empty(uniform.shape), np.empty(count))
         rest = np.ones(count, dtype=bool)
-        options = {"is_log_concave": self._lgm.is_log_concave}
+        options: dict[str, Any] = {"is_log_concave": self._lgm.is_log_concave}
         if self._local is not None:
             of_sets = self._local.chosen
             some = left_out_locally(elements, self._local, q, f, uniform[of_sets], **options)
@@ -613,19 +615,30 @@ class _OfLatent:
             rest[of_sets] = False
         if rest.any():
             which, reads = self._y.which[rest], self._y.reads[rest]
+            if not self.reads_several:
+                options["site"] = self._site
             found.fill(rest, left_out(elements, which, reads, q, f, uniform[rest], **options))
         return found
 
     @property
     def is_sparse(self) -> bool:
         """Whether f is a long series or a large map that has not been read as a sum."""
-        is_large = self._y.which.size * self._lgm.n > SMALL and not self._lgm.is_quadratic
-        return self._layout is None and is_large and 2 * self.dense_rows < self._lgm.n
+        if self._layout is not None or self._lgm.is_quadratic:
+            return False
+        is_small = are_few(self._y.which.size, self._lgm.n, several=self.reads_several)
+        return not is_small and 2 * self.dense_rows < self._lgm.n
 
     @property
     def reads_several(self) -> bool:
         """Whether an observation reads several elements of f."""
         return self._y.reads.shape[1] > 1
+
+    @property
+    def _site(self) -> Any:
+        """The element of f that each observation of the model reads, if none reads several."""
+        reads = self._lgm.element_reads
+        assert reads is not None  # `Observations` refuses others
+        return reads[:, 0]
 
     def choose_sets(self, points: Sequence[Point]) -> None:
         """Let lines move few elements each, chosen at some points, where that pays."""
@@ -673,9 +686,8 @@ class _OfLatent:
         if self._own is not None:
             likelihood = LikelihoodAt(self._lgm, self._theta[0])
             return left_out_effects(elements, likelihood, self._own, which, group, q, f, rng)
-        is_log_concave = self._lgm.is_log_concave
-        site = self._y.site
-        return left_out_groups(elements, which, site, group, q, f, is_log_concave=is_log_concave)
+        options = {"is_log_concave": self._lgm.is_log_concave}
+        return left_out_groups(elements, which, self._site, group, q, f, **options)
 
     def _reads(self, layout: Layout) -> Any:
         """The elements of eta that each observation of the model may read, (E, s), padded with −1.

@@ -40,11 +40,13 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
+import numba
 import numpy as np
 
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from pymc_lgm.approximations.expansions import CELLS, Expansions
 from pymc_lgm.approximations.gaussian import GaussianApproximation
 from pymc_lgm.gaussian.sites import SiteBlocks, are_nonnegative
 from pymc_lgm.linalg import Array
@@ -58,6 +60,7 @@ __all__ = [
     "left_out_groups",
     "left_out_groups_of_normal",
     "left_out_of_normal",
+    "zero_if_undefined",
 ]
 
 Index = NDArray[np.intp]
@@ -130,9 +133,6 @@ LOST = 1e-12
 """Smallest precision of a cavity of normal observations, relative to that of the posterior. With a
 smaller one rounding leaves few digits of it, so its density is NaN. It is a choice."""
 
-CELLS = 4_000_000
-"""Largest number of elements of an array with rows of f: 32 MB."""
-
 
 class LeftOut(NamedTuple):
     """Leave-one-out results of each observation for one draw, of shape (M,) except for ``f``."""
@@ -155,6 +155,7 @@ def left_out(
     f: Array,
     uniform: Array,
     *,
+    site: Index | None = None,
     is_log_concave: bool = False,
 ) -> LeftOut:
     """Integrate over the line of each observation, for one draw f.
@@ -173,6 +174,9 @@ def left_out(
         A draw from p(f | y, theta).
     uniform : ndarray, shape (M, s)
         Uniform numbers in (0, 1). The first column gives the draws of t.
+    site : ndarray of int, shape (E,), optional
+        The element of f that each observation reads, if it is one. Then `Expansions` are in the
+        place of most evaluations of the likelihood.
     is_log_concave : bool
         Whether the likelihood is log-concave. If so, g_k has one mode.
 
@@ -184,10 +188,11 @@ def left_out(
     Notes
     -----
     For a dense process the directions cost O(n²) for each f_i, or for each observation that reads
-    several. The likelihood of all E observations is evaluated at some 20 to 40 values of f per
-    observation that is left out, or at 200 if it is not log-concave.
+    several. Without ``site`` the likelihood of all E observations is evaluated at some 20 values of
+    f per observation that is left out, or at 200 if it is not log-concave.
     """
-    lines = ObservationLines(elements, which, reads, q, f)
+    args = elements, which, reads, q, f, site
+    lines = ObservationLines(*args, is_log_concave=is_log_concave)
     log_density, t = integrate_lines(lines, uniform[:, 0], is_unimodal=is_log_concave)
     return LeftOut(log_density, lines.read_at(t), lines.base[which])
 
@@ -314,8 +319,8 @@ def left_out_groups(
     ----------
     elements, which, q, f
         As in `left_out`.
-    site : ndarray of int, shape (M,)
-        The element of f that each observation reads.
+    site : ndarray of int, shape (E,)
+        The element of f that each observation reads, also those that are not left out.
     group : ndarray of int, shape (M,)
         The group of each observation, 0 to G - 1.
     is_log_concave : bool
@@ -331,10 +336,9 @@ def left_out_groups(
     Notes
     -----
     For a dense process the directions cost O(n²) for each group. The likelihood of all E
-    observations is evaluated at some 85 to 105 values of f per group, or at more if it is not
-    log-concave.
+    observations is evaluated at some 65 values of f per group, or at more if it is not log-concave.
     """
-    lines = _Groups(elements, which, site, group, q, f)
+    lines = _Groups(elements, which, site, group, q, f, is_log_concave=is_log_concave)
     middle = np.full(lines.count, 0.5)
     log_density, _ = integrate_lines(lines, middle, is_unimodal=is_log_concave)
     return log_density, np.bincount(group, lines.base[which])
@@ -364,16 +368,13 @@ def _integrated(
     """The results of `integrate_lines` for some of the lines."""
     edges = lines.first_edges(which, is_unimodal)
     if is_unimodal:
-        # The middle piece covers the posterior and the cavity. Beyond it a density with one mode
-        # decreases. A bound of the mass of each tail is its length times the density where it
-        # begins, and mostly the tail is negligible.
-        pieces = lines.on_pieces(*_between(which, edges[1:3]))
-        widths = np.stack([edges[1] - edges[0], edges[3] - edges[2]])
-        has_tail = ~(pieces.ends + np.log(widths) <= np.log(NEGLIGIBLE))
+        # The middle piece covers the posterior and the cavity. Mostly the tails are negligible.
+        pieces = lines.on_pieces(*_between(which, edges[1:3]), is_unimodal=True)
+        has_tail = ~(pieces.beyond <= np.log(NEGLIGIBLE))
         for tail, two in zip(has_tail, (edges[:2], edges[2:]), strict=True):
             if tail.any():
                 beyond = _between(which[tail], two[:, tail])
-                pieces = pieces.joined(lines.on_pieces(*beyond))
+                pieces = pieces.joined(lines.on_pieces(*beyond, is_unimodal=True))
     else:
         pieces = lines.on_pieces(*_between(which, edges))
     for halving in range(HALVINGS + 1):
@@ -392,7 +393,8 @@ def _integrated(
         k, low, high = pieces.line[is_open], pieces.low[is_open], pieces.high[is_open]
         middle = 0.5 * (low + high)
         halves = (np.tile(k, 2), np.concatenate([low, middle]), np.concatenate([middle, high]))
-        pieces = pieces.only(~is_open).joined(lines.on_pieces(*halves))
+        finer = lines.on_pieces(*halves, is_unimodal=is_unimodal)
+        pieces = pieces.only(~is_open).joined(finer)
     log_density = total[1] - total[0]
     log_density[~(np.bincount(line, share, which.size) <= ROUGH)] = np.nan
     return log_density, _draws(pieces.only(has_mass), line[has_mass], uniform)
@@ -405,9 +407,9 @@ class _Pieces(NamedTuple):
     ----------
     line : ndarray of int, shape (m,)
     low, high : ndarray, shape (m,)
-    ends : ndarray, shape (2, m)
-        For the lower and the upper end, the log integrand there less the log integral. It is the
-        larger one of the two integrands.
+    beyond : ndarray, shape (2, m)
+        For the lower and the upper end, the logarithm of a bound of the mass beyond it, as a share
+        of the integral, if the integrands are log-concave. It is the larger one of the two.
     top : ndarray, shape (2, m)
         The largest log integrand at a node, for each of the two integrands.
     integral : ndarray, shape (2, m)
@@ -421,13 +423,13 @@ class _Pieces(NamedTuple):
     line: Index
     low: Array
     high: Array
-    ends: Array
+    beyond: Array
     top: Array
     integral: Array
     change: Array
     mass: Array
 
-    def only(self, some: NDArray[np.bool_]) -> _Pieces:
+    def only(self, some: NDArray[np.bool_] | Index) -> _Pieces:
         """Some of the pieces."""
         return _Pieces._make(each[..., some] for each in self)
 
@@ -450,6 +452,10 @@ class _Lines:
     direction : ndarray of int, shape (lines,)
         For each line its column of ``averages``, which lines may share: several observations may
         read one f_i.
+    of_line : ndarray of int, shape (E,)
+        The line that leaves each observation out, or −1.
+    site, is_log_concave
+        As in `left_out`.
 
     Attributes
     ----------
@@ -466,11 +472,16 @@ class _Lines:
         f: Array,
         averages: Array,
         direction: Index,
+        of_line: Index,
+        site: Index | None,
+        *,
+        is_log_concave: bool,
     ):
         self._elements = elements
         self._f = f
         self._q = q
         self._direction = direction
+        self._of_line = of_line
         self.count = direction.size
         sigma = q.posterior.covariance_times(averages)
         self._variance = np.einsum("ij,ij->j", averages, sigma)
@@ -481,9 +492,15 @@ class _Lines:
         square = np.einsum("ij,ij->j", sigma, W_sigma)
         self._slope = (averages.T @ z - W_sigma.T @ z) / self._variance
         self._curvature = (self._variance - square) / self._variance**2
-        self._c = np.ascontiguousarray((sigma / self._variance).T)
+        self._c = np.ascontiguousarray(sigma / self._variance)
         self._center = averages.T @ (q.center - f)
         self.base = elements(f[None])[0]
+        self._expansions = None
+        if site is not None:
+            sd = np.sqrt(q.posterior.variances)
+            self._expansions = Expansions.of(
+                elements, f, self.base, site, sd, is_log_concave=is_log_concave
+            )
 
     def first_edges(self, lines: Index, is_unimodal: bool) -> Array:
         """Edges of the first pieces of some lines, which cover posterior, cavity and prior of t.
@@ -528,14 +545,20 @@ class _Lines:
         low = np.minimum(mean - REACH * scale, center - REACH * deviation)
         return low, np.maximum(mean + REACH * scale, center + REACH * deviation)
 
-    def on_pieces(self, line: Index, low: Array, high: Array) -> _Pieces:
-        """Integrate over pieces of lines, with more nodes where the first are not enough."""
+    def on_pieces(
+        self, line: Index, low: Array, high: Array, *, is_unimodal: bool = False
+    ) -> _Pieces:
+        """Integrate over pieces of lines, with more nodes where the first are not enough.
+
+        If g_k has one mode, a line has few pieces, and most need more nodes, so they get them.
+        """
         middle, half = 0.5 * (low + high), 0.5 * (high - low)
         t = middle + half * _rule(FINE)[0][:, None]
-        own = _zero_if_undefined(self._at(line, self._f, t))
-        rank = _ranks(line)
+        own = zero_if_undefined(self._at(line, self._f, t))
         few, many = (t[:: (FINE - 1) // (n - 1)] for n in NODES)
-        at_few = self._log_g(line, few, rank)
+        if is_unimodal:
+            return _Pieces(line, low, high, *_integrals(self._log_g(line, many), own, half))
+        at_few = self._log_g(line, few)
         pieces = _Pieces(line, low, high, *_integrals(at_few, own, half))
         top = np.full((2, self.count), -np.inf)
         for k in range(2):
@@ -546,56 +569,39 @@ class _Lines:
             at_many = np.empty((NODES[1], int(is_open.sum())))
             at_many[::2] = at_few[:, is_open]
             others = many[1::2, is_open]
-            at_many[1::2] = self._log_g(line[is_open], others, rank[is_open])
+            at_many[1::2] = self._log_g(line[is_open], others)
             finer = _integrals(at_many, own[:, is_open], half[is_open])
             for whole, some in zip(pieces[3:], finer, strict=True):
                 whole[:, is_open] = some
         return pieces
 
-    def _log_g(self, line: Index, t: Array, rank: Index) -> Array:
-        """log g_k of pieces at t, (nodes, pieces), of which several may be of one line.
+    def _log_g(self, line: Index, t: Array) -> Array:
+        """log g_k of pieces at t, (nodes, pieces), of which several may be of one line."""
+        j = self._direction[line]
+        prior = -t * (self._slope[j] + 0.5 * self._curvature[j] * t)
+        if self._expansions is None:
+            return zero_if_undefined(prior + self._others(line, t))
+        others = self._expansions.along(self._c, j, line, self._of_line, t)
+        return zero_if_undefined(prior + others)
 
-        `_others` takes each line once, with any number of nodes. So it evaluates the first piece of
-        every line, then the second of those that have one, and then two, four and more pieces of a
-        line at once.
-        """
-        values, nodes = np.empty(t.shape), len(t)
-        most = max(1, CELLS // (nodes * max(self._f.size, self.base.size)))
-        begin, end = 0, 1
-        while (mine := np.flatnonzero((rank >= begin) & (rank < end))).size:
-            which, at = np.unique(line[mine], return_inverse=True)
-            slot = rank[mine] - begin
-            joined = np.zeros((int(slot.max()) + 1, nodes, which.size))
-            joined[slot, :, at] = t[:, mine].T
-            found = self._others(which, joined.reshape(-1, which.size)).reshape(joined.shape)
-            values[:, mine] = found[slot, :, at].T
-            begin, end = end, end + min(end, most)
-        return _zero_if_undefined(values)
+    def _others(self, line: Index, t: Array) -> Array:
+        """Σ_l log p(y_l | f + c t) − log p(y_l | f) without the observations of the line itself."""
+        out = np.empty(t.shape)
+        wide = max(self._f.size, self.base.size)
+        block = max(1, CELLS // (t.shape[0] * wide))
+        for begin in range(0, line.size, block):
+            part = slice(begin, begin + block)
+            k, c = line[part], self._c.T[self._direction[line[part]]]
+            rows = self._f + c[:, None, :] * t[:, part].T[:, :, None]
+            values = self._elements(rows.reshape(-1, self._f.size)) - self.base
+            values = values.reshape(k.size, t.shape[0], -1)
+            np.copyto(values, 0.0, where=(self._of_line == k[:, None])[:, None, :])
+            out[:, part] = values.sum(axis=2).T
+        return out
 
     def _at(self, lines: Index, center: Array, t: Array) -> Array:
         """log p(y_k | f) at f = center + c t, (points, lines)."""
         raise NotImplementedError(f"{type(self).__name__} must say what y_k is.")
-
-    def _leave_out(self, values: Array, lines: Index) -> None:
-        """Set the y_k of each line to 0 in elements of the log density, (lines, nodes, E)."""
-        raise NotImplementedError(f"{type(self).__name__} must say what y_k is.")
-
-    def _others(self, lines: Index, t: Array) -> Array:
-        """log g_k at t, (nodes, lines), up to a constant."""
-        out = np.empty(t.shape)
-        wide = max(self._f.size, self.base.size)
-        block = max(1, CELLS // (t.shape[0] * wide))
-        for begin in range(0, lines.size, block):
-            part = slice(begin, begin + block)
-            k = lines[part]
-            j, along = self._direction[k], t[:, part].T
-            rows = self._f + self._c[j][:, None, :] * along[:, :, None]
-            values = self._elements(rows.reshape(-1, self._f.size)) - self.base
-            values = values.reshape(k.size, t.shape[0], -1)
-            self._leave_out(values, k)
-            prior = -along * (self._slope[j][:, None] + 0.5 * self._curvature[j][:, None] * along)
-            out[:, part] = (values.sum(axis=2) + prior).T
-        return out
 
 
 class ObservationLines(_Lines):
@@ -616,6 +622,9 @@ class ObservationLines(_Lines):
         reads: Index,
         q: GaussianApproximation,
         f: Array,
+        site: Index | None = None,
+        *,
+        is_log_concave: bool = False,
     ):
         self._which, self.reads = which, reads
         if reads.shape[1] == 1:
@@ -628,16 +637,16 @@ class ObservationLines(_Lines):
             averages = np.zeros((f.size, which.size), order="F")
             k, slot = np.nonzero(reads >= 0)
             averages[reads[k, slot], k] = weights[k, slot]
-        super().__init__(elements, q, f, averages, direction)
-        self.moves = np.take_along_axis(self._c[direction], reads, axis=1)
+        of_line = np.full(elements(f[None]).shape[1], -1)
+        of_line[which] = np.arange(which.size)
+        args = elements, q, f, averages, direction, of_line, site
+        super().__init__(*args, is_log_concave=is_log_concave)
+        self.moves = self._c[reads, direction[:, None]]
 
     def read_at(self, t: Array) -> Array:
         """The elements of f that each observation reads, at t of its line."""
         found: Array = self._f[self.reads] + self.moves * t[:, None]
         return found
-
-    def _leave_out(self, values: Array, lines: Index) -> None:
-        values[np.arange(lines.size), :, self._which[lines]] = 0.0
 
     def _at(self, lines: Index, center: Array, t: Array) -> Array:
         reads, steps = self.reads[lines], t[:, :, None] * self.moves[lines]
@@ -738,25 +747,25 @@ class _Groups(_Lines):
         group: Index,
         q: GaussianApproximation,
         f: Array,
+        *,
+        is_log_concave: bool,
     ):
         count = int(group.max()) + 1
         averages = np.zeros((f.size, count), order="F")
-        np.add.at(averages, (site, group), 1.0 / np.bincount(group)[group])
-        super().__init__(elements, q, f, averages, np.arange(count))
-        self._is_left_out = np.zeros((count, self.base.size), dtype=bool)
-        self._is_left_out[group, which] = True
-
-    def _leave_out(self, values: Array, lines: Index) -> None:
-        np.copyto(values, 0.0, where=self._is_left_out[lines][:, None, :])
+        np.add.at(averages, (site[which], group), 1.0 / np.bincount(group)[group])
+        of_line = np.full(elements(f[None]).shape[1], -1)
+        of_line[which] = group
+        args = elements, q, f, averages, np.arange(count), of_line, site
+        super().__init__(*args, is_log_concave=is_log_concave)
 
     def _at(self, lines: Index, center: Array, t: Array) -> Array:
         out = np.empty(t.shape)
         block = max(1, CELLS // max(self._f.size, self.base.size))
         for j, line in enumerate(lines):
-            own = self._is_left_out[line]
+            own = self._of_line == line
             for begin in range(0, t.shape[0], block):
                 part = slice(begin, begin + block)
-                rows = center + np.outer(t[part, j], self._c[line])
+                rows = center + np.outer(t[part, j], self._c[:, line])
                 out[part, j] = self._elements(rows)[:, own].sum(axis=1)
         return out
 
@@ -830,8 +839,13 @@ def _integrals(log_g: Array, own: Array, half: Array) -> tuple[Array, ...]:
         change[:, is_zero] = integral[:, is_zero]
         fine[:, is_zero] = -np.inf
         fine[:: (FINE - 1) // (nodes - 1), is_zero] = values
-    at_ends = np.stack([log_g[[0, -1]], (log_g + at_nodes)[[0, -1]]], axis=1)
-    return (at_ends - integral).max(axis=1), top, integral, change, fine
+    # Beyond an end a log-concave density decreases at least as fast as between the last two nodes,
+    # so the mass there is at most the density over the slope.
+    both = np.stack([log_g, log_g + at_nodes], axis=1)
+    step = half * (_rule(nodes)[0][1] + 1.0)
+    slopes = (both[[1, -2]] - both[[0, -1]]) / step
+    mass = both[[0, -1]] - np.log(np.maximum(slopes, 0.0)) - integral
+    return mass.max(axis=1), top, integral, change, fine
 
 
 def _between(lines: Index, edges: Array) -> tuple[Index, Array, Array]:
@@ -841,16 +855,7 @@ def _between(lines: Index, edges: Array) -> tuple[Index, Array, Array]:
     return np.tile(lines, len(edges) - 1)[is_some], low[is_some], high[is_some]
 
 
-def _ranks(line: Index) -> Index:
-    """For each piece, the number of pieces before it that are of the same line."""
-    order = np.argsort(line, kind="stable")
-    first = np.searchsorted(line[order], line[order])
-    rank = np.empty_like(line)
-    rank[order] = np.arange(line.size) - first
-    return rank
-
-
-def _zero_if_undefined(log_density: Array) -> Array:
+def zero_if_undefined(log_density: Array) -> Array:
     """−inf instead of NaN and +inf, to which a likelihood may overflow far from the draw."""
     return np.where(log_density < np.inf, log_density, -np.inf)
 
@@ -873,22 +878,49 @@ def _log_difference(a: Array, b: Array) -> Array:
 def _draws(pieces: _Pieces, line: Index, uniform: Array) -> Array:
     """Draws of t from g_k of each line, by the inverse of its distribution function."""
     order = np.lexsort([pieces.low, line])
-    out = np.full(uniform.size, np.nan)
     bounds = np.searchsorted(line[order], np.arange(uniform.size + 1))
-    x = _rule(FINE)[0]
-    for k in range(uniform.size):
-        mine = order[bounds[k] : bounds[k + 1]]
-        if not mine.size:
-            continue
-        log_mass = pieces.integral[0, mine]
-        share = np.cumsum(np.exp(log_mass - log_mass.max()))
-        target = uniform[k] * share[-1]
-        j = int(np.searchsorted(share, target).clip(0, mine.size - 1))
-        piece, begin = mine[j], share[j - 1] if j else 0.0
-        within = np.exp(pieces.mass[:, piece] - pieces.integral[0, piece])
-        # Count half of the mass of a node as below it.
-        cumulative = np.cumsum(within) - 0.5 * within
-        part = (target - begin) / (share[j] - begin) * within.sum()
-        low, high = pieces.low[piece], pieces.high[piece]
-        out[k] = 0.5 * (low + high) + 0.5 * (high - low) * np.interp(part, cumulative, x)
+    some = pieces.only(order)
+    piece, share = _chosen(bounds, some.integral[0], uniform)
+    is_found = piece >= 0
+    some, share = some.only(piece[is_found]), share[is_found]
+    # Count half of the mass of a node as below it.
+    within = np.exp(some.mass - some.integral[0])
+    cumulative = np.cumsum(within, axis=0)
+    target = share * cumulative[-1]
+    cumulative -= 0.5 * within
+    x, last = _rule(FINE)[0], FINE - 1
+    above = (cumulative < target).sum(axis=0).clip(0, last)
+    below = (above - 1).clip(0)
+    columns = np.arange(target.size)
+    low, high = cumulative[below, columns], cumulative[above, columns]
+    part = np.where(high > low, (target - low) / np.where(high > low, high - low, 1.0), 0.0)
+    at = x[below] + part.clip(0.0, 1.0) * (x[above] - x[below])
+    out = np.full(uniform.size, np.nan)
+    out[is_found] = 0.5 * (some.low + some.high) + 0.5 * (some.high - some.low) * at
     return out
+
+
+@numba.njit(cache=True)
+def _chosen(bounds: Index, log_mass: Array, uniform: Array) -> tuple[Index, Array]:
+    """The piece of each line in which the draw is, and the share of its mass below the draw.
+
+    The pieces of line k are ``bounds[k]`` to ``bounds[k + 1]``, in their order; −1 if it has none.
+    """
+    piece, part = np.full(uniform.size, -1), np.zeros(uniform.size)
+    for k in range(uniform.size):
+        begin, end = bounds[k], bounds[k + 1]
+        if begin == end:
+            continue
+        top = log_mass[begin:end].max()
+        total = 0.0
+        for m in range(begin, end):
+            total += np.exp(log_mass[m] - top)
+        left = uniform[k] * total
+        for m in range(begin, end):
+            mass = np.exp(log_mass[m] - top)
+            if mass > 0.0:
+                piece[k], part[k] = m, min(left / mass, 1.0)
+            if left <= mass:
+                break
+            left -= mass
+    return piece, part

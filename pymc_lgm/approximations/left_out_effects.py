@@ -27,8 +27,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from pymc_lgm.approximations.expansions import CELLS
 from pymc_lgm.approximations.gaussian import GaussianApproximation, Likelihood
-from pymc_lgm.approximations.left_out import CELLS, ROUGH
+from pymc_lgm.approximations.left_out import ROUGH
 from pymc_lgm.approximations.quadrature import product_rule
 from pymc_lgm.gaussian.sites import Precision, as_operator, cholesky_factors, is_finite, nonnegative
 from pymc_lgm.gaussian.sums import Layout, SumPrior, blocks_at

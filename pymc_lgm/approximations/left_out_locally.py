@@ -10,11 +10,12 @@ about eta_k if those near it are known. So let S be a set of elements around k, 
 where a are the numbers of S in row k of A, and W the precisions of the sites of q. Along f + c t
 only the observations that read S change, and t is the change of eta_k. Its variance under q is
 1 / cᵀPc = aᵀ P_SS⁻¹ a if all x outside of S are known: of all directions in S, this one has the
-largest. Lines that change different observations share rows of f. In a series of thousands of
-observations, some fifty rows have a node of each line.
+largest. The densities that change are `Expansions` of few terms.
 
 If the observation reads several elements of eta, a belongs to the combination about which it is
-most informative, as in `left_out`.
+most informative, as in `left_out`. Then the densities are evaluated, and lines that change
+different observations share rows of f. In a series of thousands of observations, some fifty rows
+have a node of each line.
 
 If C_Sᵀ x is fixed by a constraint, x_S = F y, where F projects onto the vectors that C_Sᵀ makes 0.
 Then (F P_SS F + I − F)⁻¹ F a is in the place of P_SS⁻¹ a.
@@ -31,19 +32,20 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, eye_array, vstack
 
+from pymc_lgm.approximations.expansions import CELLS, Expansions, Pairs
 from pymc_lgm.approximations.gaussian import GaussianApproximation
 from pymc_lgm.approximations.left_out import (
-    CELLS,
     LeftOut,
     ObservationLines,
     combinations,
     integrate_lines,
+    zero_if_undefined,
 )
 from pymc_lgm.gaussian.sites import as_operator, cholesky_factors, nonnegative
 from pymc_lgm.gaussian.sums import Layout, SumPrior, blocks_at
 from pymc_lgm.linalg import Array
 
-__all__ = ["SMALL", "LocalLines", "left_out_locally"]
+__all__ = ["LocalLines", "are_few", "left_out_locally"]
 
 Index = NDArray[np.intp]
 
@@ -58,9 +60,13 @@ with a share of 0.9, 0.95 and 0.98 the median standard deviation of a log densit
 """
 
 SMALL, AFFORDABLE = 100_000, 1_000_000
-"""Products of the numbers of observations and elements of eta up to which all lines are along all
-of x, and up to which those with less than `GOOD` are. 400 lines of a map of 400 areas took 0.1 s
-per draw, 1000 of a series of 1000 counts 0.3 s."""
+"""Products of the numbers of observations and elements of eta up to which lines are along all of x.
+
+If observations read several elements of eta, those with less than `GOOD` are so from `SMALL` to
+`AFFORDABLE`; otherwise all are up to `AFFORDABLE`. By hand, 1000 lines of a series of 1000 counts
+took 36 ms per draw along all of x, and 17 ms in sets, which had twice the standard deviations among
+draws. 3000 lines of crossed effects took 0.9 and 0.2 s.
+"""
 
 NEAR = 0.1
 """S grows by the elements whose partial correlation with one of S is larger than this. It is a
@@ -78,7 +84,7 @@ that move it could not share rows."""
 
 @dataclass(frozen=True, eq=False)
 class LocalLines:
-    """Sets of elements of x, one for each observation, and lines that share rows of f.
+    """Sets of elements of x, one for each observation, and what changes along its line.
 
     The sets are chosen once, at some theta of the trace. They decide in which direction a line goes
     and how much the weights vary, and not whether the densities along it are right.
@@ -94,12 +100,16 @@ class LocalLines:
     sets : _Sets
         The set S of each.
     batches : list of ndarray of int
-        Lines that share rows of f.
+        Lines that share rows of f; none if observations read one row of A each.
     moved, others : csr_array, shapes (M, E) and (M, observations)
         1 at the rows of A that read S, and at the observations beside k that read these.
     number, line, place, pair : ndarray of int
         For each number of A that multiplies an element of an S: the number, the line, the place of
         the element in S, and which of the ones of ``moved`` it contributes to.
+    site, at_moved : ndarray of int, optional
+        The element of f that each observation of the model reads, and for each of the ones of
+        ``others`` that of ``moved`` in the row that it reads. ``None`` if observations read several
+        rows.
     """
 
     layout: Layout
@@ -114,16 +124,18 @@ class LocalLines:
     line: Index
     place: Index
     pair: Index
+    site: Index | None
+    at_moved: Index | None
 
     @classmethod
     @np.errstate(invalid="ignore")  # a variance is 0 if a constraint leaves no direction
     def of(
         cls, layout: Layout, reads: Index, which: Index, examples: Sequence[GaussianApproximation]
     ) -> LocalLines | None:
-        """Find a set for each observation, and lines that can share rows.
+        """Find a set for each observation, and what changes along its line.
 
-        ``None`` if the model is small, if too few observations have a set, or if hardly any lines
-        can share rows.
+        ``None`` if the model is small, if no observation has a set, or if observations read several
+        rows of A and hardly any lines can share rows of f.
 
         Parameters
         ----------
@@ -135,7 +147,8 @@ class LocalLines:
         examples : sequence of GaussianApproximation
             q at some theta of the posterior. A set has its share of the variance at each.
         """
-        if which.size * layout.E <= SMALL:
+        several = reads.shape[1] > 1
+        if are_few(which.size, layout.E, several=several):
             return None
         chosen = np.flatnonzero((reads[which] >= 0).any(axis=1))
         members, share = _grown(layout, reads[which[chosen]], examples)
@@ -163,14 +176,27 @@ class LocalLines:
         reader, slot = np.nonzero(reads >= 0)
         reading = _ones(reads[reader, slot], reader, (layout.E, len(reads)))
         changed = _pattern_of(_pattern_of(moved) @ reading)
-        batches = _apart(changed)
-        if 2 * (len(batches) + total - which.size) > total:
-            return None
         others = csr_array(changed - _ones(np.arange(which.size), which, changed.shape))
         others.eliminate_zeros()  # a density may be infinite
+        batches: list[Index] = []
+        site = at_moved = None
+        if several:
+            batches = _apart(changed)
+            if 2 * (len(batches) + total - which.size) > total:
+                return None
+        else:
+            of_other = np.repeat(np.arange(which.size), np.diff(others.indptr))
+            at_moved = np.searchsorted(keys, of_other * layout.E + reads[others.indices, 0])
+            site = np.where(reads[:, 0] >= 0, layout.N + reads[:, 0], 0)
         return cls(
-            layout, chosen, which, rows, sets, batches, moved, others, number, line, place, pair
-        )
+            layout, chosen, which, rows, sets, batches, moved, others, number, line, place, pair,
+            site, at_moved,
+        )  # fmt: skip
+
+
+def are_few(observations: int, elements: int, *, several: bool) -> bool:
+    """Whether all lines are along all of x. ``several`` is whether observations read several f."""
+    return observations * elements <= (SMALL if several else AFFORDABLE)
 
 
 class _Directions(NamedTuple):
@@ -375,10 +401,11 @@ def left_out_locally(
 
     Notes
     -----
-    Some 20 to 40 rows of the likelihood for each batch of lines, or 200 if it is not log-concave,
-    and 65 for each piece of all lines.
+    65 evaluations of the likelihood for each piece of all lines, mostly one or two, or some ten if
+    it is not log-concave, and those of `Expansions`. If observations read several elements of eta,
+    20 to 40 or 200 evaluations for each batch of lines instead of the latter.
     """
-    lines = _LocalLines(elements, local, q, f)
+    lines = _LocalLines(elements, local, q, f, is_log_concave=is_log_concave)
     log_density, t = integrate_lines(lines, uniform[:, 0], is_unimodal=is_log_concave)
     return LeftOut(log_density, lines.read_at(t), lines.base[local.which])
 
@@ -392,6 +419,8 @@ class _LocalLines(ObservationLines):
         local: LocalLines,
         q: GaussianApproximation,
         f: Array,
+        *,
+        is_log_concave: bool = False,
     ):
         N, prior = local.layout.N, q.prior
         assert isinstance(prior, SumPrior)
@@ -418,6 +447,43 @@ class _LocalLines(ObservationLines):
         self._slope = (c * np.where(sets.elements >= 0, of_Q[sets.elements], 0.0)).sum(axis=1)
         pull = (q.sites.nu - as_operator(at.W).times(z))[N:]
         self._center = self._variance * (self._change @ pull - self._slope)
+        self._expansions = None
+        if local.site is not None:
+            sd = np.sqrt(q.posterior.variances)
+            args = elements, f, self.base, local.site, sd
+            self._expansions = Expansions.of(*args, is_log_concave=is_log_concave)
+
+    def _log_g(self, line: Index, t: Array) -> Array:
+        """log g_k of pieces at t, (nodes, pieces), of which several may be of one line.
+
+        `_others` takes each line once, with any number of nodes. So it evaluates the first piece of
+        every line, then the second of those that have one, and then two, four and more pieces of a
+        line at once. If observations read one element of f each, `Expansions` are in its place.
+        """
+        if self._expansions is not None:
+            prior = -t * (self._slope[line] + 0.5 * self._curvature[line] * t)
+            return zero_if_undefined(prior + self._expansions.along_sparse(self._pairs(line), t))
+        values, nodes, rank = np.empty(t.shape), len(t), _ranks(line)
+        most = max(1, CELLS // (nodes * max(self._f.size, self.base.size)))
+        begin, end = 0, 1
+        while (mine := np.flatnonzero((rank >= begin) & (rank < end))).size:
+            which, at = np.unique(line[mine], return_inverse=True)
+            slot = rank[mine] - begin
+            joined = np.zeros((int(slot.max()) + 1, nodes, which.size))
+            joined[slot, :, at] = t[:, mine].T
+            found = self._others(which, joined.reshape(-1, which.size)).reshape(joined.shape)
+            values[:, mine] = found[slot, :, at].T
+            begin, end = end, end + min(end, most)
+        return zero_if_undefined(values)
+
+    def _pairs(self, line: Index) -> Pairs:
+        """The observations that change along each line beside its own."""
+        others, at_moved = self._local.others, self._local.at_moved
+        assert at_moved is not None
+        which, at = _entries(others, line)
+        ends = np.cumsum(np.bincount(which, minlength=line.size))
+        moves = self._change.data[at_moved[at]]
+        return Pairs(np.append(0, ends), others.indices[at].astype(np.intp), moves)
 
     def _others(self, lines: Index, t: Array) -> Array:
         """log g_k at t, (nodes, lines), up to a constant."""
@@ -441,6 +507,15 @@ class _LocalLines(ObservationLines):
             if begin.size:
                 out[:, k[has]] += np.add.reduceat(values[:, others.indices[at]], begin, axis=1)
         return out[:, lines]
+
+
+def _ranks(line: Index) -> Index:
+    """For each piece, the number of pieces before it that are of the same line."""
+    order = np.argsort(line, kind="stable")
+    first = np.searchsorted(line[order], line[order])
+    rank = np.empty_like(line)
+    rank[order] = np.arange(line.size) - first
+    return rank
 
 
 def _entries(matrix: csr_array, rows: Index) -> tuple[Index, Index]:
