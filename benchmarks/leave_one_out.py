@@ -137,7 +137,9 @@ def alone(likelihood, prior):
     """As a q whose Σ is the identity: the direction is e_k, and I − W Σ has to be K⁻¹."""
     q = lgm_laplace(likelihood, prior)
     posterior = SimpleNamespace(
-        covariance_times=lambda x: x, precision_times=lambda x: x - prior.inverse_times(x)
+        covariance_times=lambda x: x,
+        precision_times=lambda x: x - prior.inverse_times(x),
+        variances=np.ones(prior.n),
     )
     return SimpleNamespace(posterior=posterior, center=q.center, mean=prior.mean)
 
