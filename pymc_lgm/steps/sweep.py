@@ -140,7 +140,7 @@ class Sweep(LatentGaussianStep):
         self.latent_move, self.move = latent_move, move
         self.latent_repeats = positive("latent_repeats", latent_repeats)
         self.theta_repeats = positive("theta_repeats", theta_repeats)
-        # Coefficients in a process's mean are moved as parts of f, except by elliptical slices: if a
+        # Coefficients in a process's mean move as parts of f, except by elliptical slices: if a
         # coefficient has a wide prior, a slice proposes values that the data rule out.
         self.collapses = latent_move != "slice"
         if target_accept is not None and move == "slice":
