@@ -122,7 +122,7 @@ class ObservationEffects(NamedTuple):
     value : callable
         ℓ°_i of each row of η = f + d w, shape (N, n) -> (N, n).
     raw_derivatives : callable
-        ℓ°_i of each row, and its first three derivatives, of which some may be NaN.
+        ℓ°_i of each row, and its first three derivatives. Some of these may be NaN.
     """
 
     value: Callable[[Array], Array]
