@@ -31,7 +31,7 @@ date = pd.to_datetime(data[["year", "month", "day"]])
 mean, n = data["return"].mean(), len(data)
 returns = data["return"].to_numpy() - mean
 wild = np.abs(returns) > 3.0
-print(f"{n} days, of which {wild.sum()} lost or won more than 3 %,")
+print(f"{n} days: {wild.sum()} lost or won more than 3 %,")
 print(f"{(wild & (data['year'] == 2008)).sum()} of them in 2008")
 
 # %% [markdown]

@@ -23,22 +23,26 @@ __all__ = ["Conditional", "NearestConditional", "latent_of"]
 
 
 class Conditional:
-    """Mean m_* + K_*X K⁻¹ (f − m) and variances k_** − k_*ᵀ K⁻¹ k_* of one process, draw by draw.
+    """Mean and variances of a process at new points, given f, draw by draw.
+
+    At a new point x with covariances k_X to X, they are m(x) + k_Xᵀ K⁻¹ (f − m) and
+    k(x, x) − k_Xᵀ K⁻¹ k_X. K is the covariance of f, with the jitter of the model.
 
     Parameters
     ----------
     gp, latent
         The process, and its f: shape (n,), or (outputs, n) if several outputs share one covariance.
     points : ndarray, shape (points, d)
+        The new points.
     posterior : Dataset
-        The draws that are used.
+        Draws of f and of the hyper-parameters.
     model, compile_kwargs
         As in `pymc_lgm.predict`.
 
     Attributes
     ----------
-    law : list of variable
-        Mean and covariance of f.
+    prior : list of variable
+        Graphs of the mean and covariance of f.
     """
 
     def __init__(
@@ -53,14 +57,14 @@ class Conditional:
         self.name: str = latent.name
         self._points = points
         self._draws = posterior["draw"].values
-        # Linear means drop the axis of a column if its length is known: see pm.gp.mean.Linear.
+        # `pm.gp.mean.Linear` drops the axis of a single column only if its length is known.
         inputs = pt.matrix("Xnew", shape=(None, points.shape[1]), dtype="float64")
         if is_process(latent):
             m, K = latent.owner.op.dist_params(latent.owner)
         else:
-            # f = m + L v: K has the jitter of gp.prior.
+            # PyMC has f = m + L v for a v with the suffix _rotated_. This K has gp.prior's jitter.
             m, K = gp.mean_func(gp.X), gaussian(model[f"{latent.name}_rotated_"], [latent]).cov
-        self.law = [m, K]
+        self.prior = [m, K]
         covs = [K, gp.cov_func(gp.X, inputs), gp.cov_func(inputs, diag=True)]
         args = inputs, posterior, model, compile_kwargs
         self._covariances = Evaluator(covs, *args)
@@ -71,8 +75,8 @@ class Conditional:
     def __call__(self, i: tuple[int, ...]) -> tuple[Array, Array]:
         """Mean and variance in draw i = (chain, draw), each (points,) or (outputs, points).
 
-        Costs one O(n³) operation. If theta is the same as in the previous draw, the factor of K is
-        used again.
+        It costs one factorization of K, O(n³) operations. If the hyper-parameters of K are the same
+        as in the previous call, the factor is used again.
         """
         theta = self._covariances.theta(i)
         if self._theta is None or not all(map(np.array_equal, self._theta, theta)):
@@ -85,7 +89,7 @@ class Conditional:
                     f"{self._draws[i[1]]}, at {self._covariances.names} = {theta}."
                 )
             self._factor = factor
-            self._A = factor.solve(np.asfortranarray(K_cross, dtype=np.float64))
+            self._A = factor.solve(np.asfortranarray(K_cross, dtype=np.float64))  # L⁻¹ k_X
             self._variance = np.maximum(K_new - np.einsum("ij,ij->j", self._A, self._A), 0.0)
         m, m_new = self._means(self._points, i)
         z = np.asarray(self._f[i] - m, dtype=np.float64)
@@ -94,9 +98,10 @@ class Conditional:
 
 
 class NearestConditional:
-    """Mean and variances of a `pymc_lgm.gp.Vecchia` process at new points, draw by draw.
+    """Mean and variances of a `pymc_lgm.gp.Vecchia` process at new points, given f, draw by draw.
 
-    Each new point is conditioned on its nearest neighbors in X.
+    Each new point is conditioned on its m nearest neighbors in X, as many as a point of X has. With
+    f_N the values there, the mean is B f_N and the variance D. The process has mean 0.
 
     Parameters
     ----------
@@ -106,8 +111,8 @@ class NearestConditional:
 
     Attributes
     ----------
-    law : list of variable
-        B and D of the new points.
+    prior : list of variable
+        Graphs of B and D, whose rows belong to the new points.
     """
 
     def __init__(
@@ -122,31 +127,44 @@ class NearestConditional:
         _, nearest = cKDTree(X).query(points, k=range(1, f.owner.op.neighbors.m + 1))
         self._nearest = nearest
         blocks = np.concatenate([X[nearest], points[:, None]], axis=1)
-        inputs = pt.matrix("Xnew", dtype="float64")
-        self.law = list(at_new_points(cov_func, blocks, jitter))
-        self._laws = Evaluator(self.law, inputs, posterior, model, compile_kwargs)
+        inputs = pt.matrix("Xnew", dtype="float64")  # not read: the points are constants in B and D
+        self.prior = list(at_new_points(cov_func, blocks, jitter))
+        self._graphs = Evaluator(self.prior, inputs, posterior, model, compile_kwargs)
         self._points = points
         self._draws = posterior["draw"].values
         self._f = posterior[f.name].transpose("chain", "draw", ...).values
         self._theta: Any = None
 
     def __call__(self, i: tuple[int, ...]) -> tuple[Array, Array]:
-        """Mean B f_N and variance D in draw i = (chain, draw), each (points,): O(points m³)."""
-        theta = self._laws.theta(i)
+        """Mean and variance in draw i = (chain, draw), each (points,): O(points m³) operations."""
+        theta = self._graphs.theta(i)
         if self._theta is None or not all(map(np.array_equal, self._theta, theta)):
             self._theta = theta
-            self._B, D = self._laws(self._points, i)
+            self._B, D = self._graphs(self._points, i)
             if not np.isfinite(D).all():
                 raise np.linalg.LinAlgError(
                     "A covariance of the neighbors of a new point is not positive definite in "
-                    f"chain {i[0]}, draw {self._draws[i[1]]}, at {self._laws.names} = {theta}."
+                    f"chain {i[0]}, draw {self._draws[i[1]]}, at {self._graphs.names} = {theta}."
                 )
             self._variance = np.maximum(D, 0.0)
         return np.einsum("ij,ij->i", self._B, self._f[i][self._nearest]), self._variance
 
 
 def latent_of(gp: Any, model: pm.Model) -> Any:
-    """Return the model's variable f of a process, or raise an error that says what to pass."""
+    """Return the variable f of a process that `pymc_lgm.predict` can continue.
+
+    Parameters
+    ----------
+    gp : pymc.gp.Latent, or variable
+        A process on which ``prior`` was called, or the result of `pymc_lgm.gp.Vecchia`.
+    model : pymc.Model
+        It must contain f.
+
+    Raises
+    ------
+    ValueError
+        For anything else. The message says what to pass instead.
+    """
     if is_nearest(gp):
         B, _ = gp.owner.op.dist_params(gp.owner)
         if model.named_vars.get(gp.name) is not gp:
@@ -163,7 +181,7 @@ def latent_of(gp: Any, model: pm.Model) -> Any:
     if isinstance(op_of(gp), MaternRV):
         raise ValueError(
             f"{gp.name} is a field on a mesh, which is linear on each triangle. Write "
-            f"mesh.at(Xnew, idata.posterior[{gp.name!r}]): its values at new points, of each draw."
+            f"mesh.at(Xnew, idata.posterior[{gp.name!r}]): its values at new points, in each draw."
         )
     if not isinstance(gp, pm.gp.Latent) or isinstance(gp, pm.gp.TP):
         raise ValueError(

@@ -3,14 +3,15 @@ r"""Forecasts of a series: exact moments h steps ahead given a draw, and simulat
     x_{n+h} | x, theta ~ N(μ_h, σ² Σ_{j<h} ψ_j²),
     μ_h = c + Σ_k ρ_k μ_{h−k},   ψ_j = Σ_k ρ_k ψ_{j−k}
 
-for the series x_t = c + Σ_k ρ_k x_{t−k} + σ ε_t, where μ_h for h ≤ 0 are the last values of x,
+for the series x_t = c + Σ_k ρ_k x_{t−k} + σ ε_t that ends at t = n. Here μ_h for h ≤ 0 is x_{n+h},
 ψ_0 = 1, and ψ_j = 0 for j < 0. Given x and theta, future steps are independent of the data, so
-these are also the distributions given y. One recursion over all draws at once computes μ, ψ and
-paths.
+these are also the distributions given x, theta and y. The same recursion computes μ, ψ and
+simulated paths, for all draws at once.
 
-A walk or a season of `pymc_lgm.gmrf` has the precision R / σ² with R = DᵀD, where every row of D
-has the same numbers d, one column later in each row. Its recursion is Σ_k d_k x_{t+k} = σ ε_t. Its
-constraints apply to the elements in the model, and not to later ones.
+A walk or a season of `pymc_lgm.gmrf` has the precision R / σ² with R = DᵀD. Row i of D has the
+numbers d = (d_0, …, d_k) in columns i to i + k. So the recursion is Σ_j d_j x_{t+j} = σ ε_t. The
+constraints of such a field, as a sum of zero, apply to the elements in the model, and not to later
+ones.
 
 References
 ----------
@@ -45,8 +46,10 @@ from pymc_lgm.observing import observations
 
 __all__ = ["continued", "forecast", "increment", "moments_of"]
 
-ROUNDING = 1e-12
-"""A difference of two structures counts as rounding up to this share of the largest element."""
+ROUNDING = 1e-8
+"""Relative difference up to which the increments of a walk, or the distances between labels, count
+as equal. If locations are rounded, so are the distances between them: 20000 locations in the year
+2000, in units of a year, make differences of 6e-9 in the structure of a walk of order 2."""
 
 
 def forecast(
@@ -64,9 +67,9 @@ def forecast(
 ) -> xr.Dataset:
     """Return moments and paths for `steps` steps after the last: see `pymc_lgm.predict`.
 
-    O(steps × order) operations on all draws at once, and per draw one call of a small compiled
-    function for theta and one for each response. Several series are independent given theta. A
-    response has the dims of one of them if it has its shape.
+    O(steps × order) operations on all draws at once. In addition, each draw calls one small
+    compiled function for ρ, c and σ, and one for each response. Paths of several series are drawn
+    independently, as they are given theta. A response that has the shape of a series gets its dims.
     """
     several: list[Any] = list(series) if isinstance(series, list | tuple) else [series]
     if not several:
@@ -80,7 +83,7 @@ def forecast(
     posterior = thinned(posterior, [x.name for x in several], thin)
     rng = np.random.default_rng(random_seed)
     variables: dict[str, Any] = {}
-    kept: dict[str, Any] = {}
+    coords: dict[str, Any] = {}
     paths: list[Array] = []
     dims_of: dict[tuple[int, ...], list[str]] = {}  # by the shape of a path
     for x, recursion in zip(several, recursions, strict=True):
@@ -96,18 +99,19 @@ def forecast(
         drawn = ("chain", "draw", *each)
         variables |= {x.name: (drawn, path)} | moments_of(x.name, mean, variance, each)
         names = ("chain", "draw", *each[:-1])
-        kept |= {name: x_draws[name].values for name in names if name in x_draws.coords}
+        coords |= {name: x_draws[name].values for name in names if name in x_draws.coords}
         if (own := str(x_draws.dims[-1])) in model.coords and own in x_draws.coords:
             labels = _labels_after(x_draws[own].values, steps)
-            kept |= {} if labels is None else {own: (dims, labels)}
+            coords |= {} if labels is None else {own: (dims, labels)}
     present = of_present_data(posterior, tree, model)
     inputs = present, model, compile_kwargs
     variables |= _observed(several, parameters, (mean, variance), dims, *inputs)
-    for name, function in _functions(response, {*variables, dims, *kept, "chain", "draw"}).items():
+    taken = {*variables, dims, *coords, "chain", "draw"}
+    for name, function in _functions(response, taken).items():
         values = _responses(name, function, paths, present, model, rng, compile_kwargs)
         others = [*(f"{name}_dim_{k}" for k in range(values.ndim - 3)), dims]
         variables[name] = (("chain", "draw", *dims_of.get(values.shape[2:], others)), values)
-    return xr.Dataset(variables, {dims: np.arange(1, steps + 1)} | kept)
+    return xr.Dataset(variables, {dims: np.arange(1, steps + 1)} | coords)
 
 
 def _observed(
@@ -150,13 +154,18 @@ def _values(posterior: xr.Dataset, x: Any) -> xr.DataArray:
 
 
 def _refuse_a_part(draws: xr.DataArray, x: Any, model: pm.Model) -> None:
-    """Raise if later elements of a series have been cut off, which the draws of the others know."""
+    """Raise if the trace lacks the last elements of a series.
+
+    The draws of the other elements depend on all the data, so no forecast starts from them.
+    """
     own, length = str(draws.dims[-1]), draws.shape[-1]
-    if own in model.coords:  # they may have become those of the steps to come, for a response
+    # For a response, the model's labels and data may by now be those of the steps to come. Then
+    # their number does not show whether the trace is complete.
+    if own in model.coords:
         labels = np.asarray(model.coords[own])
         is_part = own in draws.coords and length < labels.size
         is_part = is_part and bool(np.isin(draws[own].values, labels).all())
-    else:  # as may the data
+    else:
         is_part = is_apart_from_data(model, x) and length < model.eval_rv_shapes()[x.name][-1]
     if is_part:
         raise ValueError(
@@ -167,9 +176,13 @@ def _refuse_a_part(draws: xr.DataArray, x: Any, model: pm.Model) -> None:
 
 
 def moments_of(name: str, mean: Array, variance: Array, dims: Sequence[str]) -> dict[str, Any]:
-    """Variables of the moments of f given each draw, (chains, draws, …), and of their mixture."""
+    """Return the variables of moments of f: given each draw, and given the data.
+
+    The distribution given the data is the mixture over draws. Its variance is the mean of the
+    variances plus the variance of the means.
+    """
     drawn = ("chain", "draw", *dims)
-    with np.errstate(over="ignore", invalid="ignore"):  # what explodes is infinite
+    with np.errstate(over="ignore", invalid="ignore"):  # an explosive series becomes infinite
         total = variance.mean(axis=(0, 1)) + mean.var(axis=(0, 1))
     return {
         f"{name}_conditional_mean": (drawn, mean),
@@ -181,7 +194,7 @@ def moments_of(name: str, mean: Array, variance: Array, dims: Sequence[str]) -> 
 
 def _labels_after(labels: np.ndarray, steps: int) -> np.ndarray | None:
     """Continue dates or numbers that follow each other regularly; ``None`` for other labels."""
-    if labels.dtype.kind == "M" and labels.size > 2:
+    if labels.dtype.kind == "M" and labels.size > 2:  # pandas infers a frequency from three dates
         freq = pd.DatetimeIndex(labels, freq="infer").freq
         if freq is None or labels[-1] < labels[0]:
             return None
@@ -190,7 +203,7 @@ def _labels_after(labels: np.ndarray, steps: int) -> np.ndarray | None:
         if labels.dtype.kind != "f":
             labels = labels.astype(np.int64)  # a difference of unsigned numbers is never negative
         step = labels[1] - labels[0]
-        if step and np.allclose(np.diff(labels), step, rtol=1e-9, atol=0.0):
+        if step and np.allclose(np.diff(labels), step, rtol=ROUNDING, atol=0.0):
             ahead: np.ndarray = labels[-1] + step * np.arange(1, steps + 1)
             return ahead
     return None
@@ -244,8 +257,8 @@ def increment(structure: Structure) -> Array | None:
 
     Notes
     -----
-    The first row of R is d_0 d, so it determines d up to its sign. The other rows are compared
-    with those of DᵀD.
+    The first row of R begins with d_0 d, and its other elements are 0. So it determines d up to its
+    sign. Then R is compared with DᵀD.
 
     Examples
     --------
@@ -272,7 +285,7 @@ def _of_draws(
     model: pm.Model,
     compile_kwargs: dict[str, Any] | None,
 ) -> tuple[Array, Array, Array]:
-    """ρ, c and σ of every draw, (chain, draw, ...)."""
+    """ρ, c and σ in every draw, with axes (chain, draw, ...)."""
     shape = posterior.sizes["chain"], posterior.sizes["draw"]
     nothing = np.empty(0)
     evaluate = Evaluator(list(recursion), pt.vector("nothing"), posterior, model, compile_kwargs)
@@ -286,7 +299,14 @@ def _of_draws(
 def _ahead(
     x: Array, recursion: tuple[Array, Array, Array], steps: int, rng: np.random.Generator
 ) -> tuple[Array, Array, Array]:
-    """A path of each draw, and its mean and variance, each (chain, draw, ..., steps)."""
+    """A simulated path per draw, and the mean and variance of paths, (chain, draw, ..., steps).
+
+    Parameters
+    ----------
+    x : ndarray, shape (chain, draw, ..., n)
+    recursion
+        ρ, with an axis of lags at the end, c and σ.
+    """
     lags, drift, sigma = recursion
     last = x[..., -lags.shape[-1] :]
     shape = (*last.shape[:-1], steps)
@@ -334,7 +354,7 @@ def continued(last: Array, lags: Array, innovations: Array) -> Array:
 
 
 def _functions(response: Any, taken: set[str]) -> dict[str, Callable[..., Any]]:
-    """The functions of a response by name, or an error if there is another variable of a name."""
+    """The functions of `response` by name; raises if `predict` returns another of these names."""
     if not isinstance(response or {}, Mapping):
         raise ValueError(
             f"response is a {type(response).__name__}: write functions by name, as "
@@ -355,7 +375,10 @@ def _responses(
     rng: np.random.Generator,
     compile_kwargs: dict[str, Any] | None,
 ) -> Array:
-    """Draw from `function` of the paths of each draw; paths are (chain, draw, ..., steps)."""
+    """Evaluate `function` at the paths of each draw, or draw from the distribution it returns.
+
+    Each of the paths has axes (chain, draw, ..., steps).
+    """
     draws, shapes = paths[-1].shape[:2], [path.shape[2:] for path in paths]
     ends = np.cumsum([0, *(math.prod(shape) for shape in shapes)])
     flat = pt.vector("ahead", shape=(int(ends[-1]),), dtype="float64")
@@ -364,7 +387,8 @@ def _responses(
         for (begin, end), shape in zip(pairwise(ends), shapes, strict=True)
     ]
     seeded = {"random_seed": int(rng.integers(2**31))} | (compile_kwargs or {})
-    with pm.Model(coords=model.coords, model=None):  # it has what the function names, if anything
+    # Variables that the function names, if any, belong to this model, and not to the user's.
+    with pm.Model(coords=model.coords, model=None):
         graph = pt.as_tensor(function(*parts))
     evaluate = Evaluator([graph], flat, posterior, model, seeded)
     try:

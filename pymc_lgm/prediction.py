@@ -244,7 +244,7 @@ def _at_new_inputs(
         else Conditional(each, latent, points, posterior, model, compile_kwargs)
         for each, latent in zip(processes, latents, strict=True)
     ]
-    refuse_new_data(tree, [graph for each in conditionals for graph in each.law], model)
+    refuse_new_data(tree, [graph for each in conditionals for graph in each.prior], model)
     read = [f_of(each, latent) for each, latent in zip(processes, latents, strict=True)]
     inputs = pt.matrix("Xnew", dtype="float64")
     present = of_present_data(posterior, tree, model)

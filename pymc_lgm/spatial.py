@@ -1,4 +1,7 @@
-"""Maps of areas: the matrix of neighbors, and the scale of an intrinsic model."""
+"""Maps of areas: the adjacency matrix, and the scale of an intrinsic model.
+
+Pictures and exceedance probabilities are here under the same public name, `pymc_lgm.spatial`.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +26,14 @@ def adjacency(neighbors: Any, n: int | None = None, *, sparse: bool = False) -> 
     Parameters
     ----------
     neighbors : array_like, shape (edges, 2), or libpysal.weights.W
-        Pairs of areas, counted from 0, each once or both ways; or weights of libpysal.
+        Pairs of areas, counted from 0, each in one order or in both; or weights of libpysal, which
+        are neighbors if the weight is positive.
     n : int, optional
-        Number of areas, by default the largest number in a pair plus one.
+        Number of areas, by default the largest number in a pair plus one. Weights of libpysal know
+        theirs.
     sparse : bool
         Whether W is a sparse matrix. `pymc.CAR` accepts it, and with ten thousand areas it saves an
-        n × n array. `pymc.ICAR` accepts only arrays.
+        array of 800 MB. `pymc.ICAR` accepts only arrays.
 
     Returns
     -------
@@ -38,7 +43,7 @@ def adjacency(neighbors: Any, n: int | None = None, *, sparse: bool = False) -> 
     ------
     ValueError
         If `neighbors` is not an array of pairs of integers, if there are no pairs and no `n`, if an
-        area is not in 0...n − 1, or if an area is its own neighbor.
+        area is not in 0, …, n − 1, or if an area is its own neighbor.
 
     See Also
     --------
@@ -53,7 +58,7 @@ def adjacency(neighbors: Any, n: int | None = None, *, sparse: bool = False) -> 
            [1, 0, 1],
            [0, 1, 0]])
     """
-    if hasattr(neighbors, "sparse"):  # libpysal's
+    if hasattr(neighbors, "sparse"):  # weights of libpysal
         joined = csr_matrix(neighbors.sparse > 0, dtype=np.int64)
         return joined if sparse else joined.toarray()
     edges = np.asarray(neighbors)
@@ -80,9 +85,11 @@ def adjacency(neighbors: Any, n: int | None = None, *, sparse: bool = False) -> 
 def scaling_factor(W: ArrayLike) -> Any:
     r"""Compute the scale of an intrinsic model: the geometric mean of its marginal variances.
 
-    With :math:`Q = D - W` and :math:`Q^-` its generalized inverse, under a sum of zero in each
-    connected component of the map, :math:`s = \exp \operatorname{mean}_i \log Q^-_{ii}`. In the
-    model of Besag, York and Mollié, ``sqrt(rho / s) * phi`` then has a variance of about rho.
+    The model has the precision :math:`Q = D - W`, where D has the row sums of W, and a sum of zero
+    in each connected component of the map. Its covariance is the generalized inverse :math:`Q^-`,
+    and the scale is :math:`s = \exp \operatorname{mean}_i \log Q^-_{ii}`. So the variances of
+    ``sqrt(rho / s) * phi``, the structured part of the model of Besag, York and Mollié, have the
+    geometric mean rho.
 
     Parameters
     ----------
@@ -107,8 +114,9 @@ def scaling_factor(W: ArrayLike) -> Any:
 
     Notes
     -----
-    If areas have few neighbors it takes about n^1.5 operations, and for a sparse W no n × n array
-    is made. The variances of a sparse GMRF follow from the Takahashi equations.
+    If areas have few neighbors, as on a map, it takes about n^1.5 operations, and for a sparse W no
+    n × n array is allocated. The variances follow from a sparse Cholesky factor by the Takahashi
+    equations.
 
     References
     ----------
@@ -124,6 +132,7 @@ def scaling_factor(W: ArrayLike) -> Any:
     >>> round(lgm.spatial.scaling_factor(W), 4)
     0.5728
     """
+    # A scaled structure is R times the scale of each component.
     plain, scaled = Structure.map(W).R, Structure.map(W, scale=True).R
     scales = scaled.diagonal() / plain.diagonal()
     count, _ = connected_components(plain, directed=False)

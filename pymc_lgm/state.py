@@ -27,8 +27,9 @@ from pymc_lgm.linalg import Array, tally
 __all__ = ["AtTheta", "LikelihoodAt", "State", "acceptance_probability"]
 
 VISITED = 2048
-"""Largest number of other thetas whose values an `AtTheta` caches; the longest trajectory of NUTS
-has 1024."""
+"""Largest number of other thetas whose values an `AtTheta` caches. A trajectory of NUTS has up to
+128 points with its default of 7 doublings, and 1024 with 10, PyMC's default. As long as the chain
+stays at a theta, the points of several trajectories add up."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,8 @@ class LikelihoodAt:
 
 
 class _Cache:
+    """Results of computations by name, or by any other object that identifies a computation."""
+
     _known: dict[Hashable, Any]
 
     def once[Result](self, what: Hashable, compute: Callable[[], Result]) -> Result:
@@ -102,12 +105,19 @@ class AtTheta(_Cache):
 
     @classmethod
     def of(cls, model: LatentGaussian, theta: Array) -> AtTheta | None:
-        """Make it at theta. ``None`` if p(theta) is 0, or (counted) if K cannot be computed."""
-        return _looked_at(model, theta, model.prior)
+        """The `AtTheta` of a theta; ``None`` if p(theta) is 0 or K cannot be computed.
+
+        The latter is counted in `linalg.tally`, as are all numerical failures in this file.
+        """
+        return _at_theta(model, theta, model.prior)
 
     def moved(self, theta: Array) -> AtTheta | None:
-        """Make it at another theta of the same model. Nothing is factorized yet."""
-        there = _looked_at(self.model, theta, self.prior.moved)
+        """The `AtTheta` of another theta of the same model; ``None`` as in `of`.
+
+        Nothing is factorized yet. Whatever does not depend on the change of theta is shared: the
+        prior may share its factor, and what `elsewhere` has computed there is not computed again.
+        """
+        there = _at_theta(self.model, theta, self.prior.moved)
         if there is not None and there.prior.has_covariance_of(self.prior):
             there._of_covariance = self._of_covariance
         if there is not None and self._elsewhere:
@@ -115,7 +125,7 @@ class AtTheta(_Cache):
         return there
 
     def forget(self) -> None:
-        """Drop what depends on the values of other steps: call it when one of them has moved.
+        """Drop what depends on variables of other step methods, after one of these has moved.
 
         Values that depend on K alone stay. If K has changed, too, make a new `AtTheta` instead.
         """
@@ -171,10 +181,11 @@ class AtTheta(_Cache):
     def elsewhere[Result](
         self, theta: Array, what: Hashable, compute: Callable[[AtTheta], Result]
     ) -> Result | None:
-        """Cached result of ``compute`` at another theta; ``None`` if there is no prior.
+        """Cached result of ``compute`` at another theta; ``None`` if `moved` finds none there.
 
-        A trajectory returns to its thetas. Their `AtTheta` may have n × n arrays and is not stored.
-        If the chain moves to one of them, the new `AtTheta` has the result.
+        Trajectories that start at one theta may pass through the same points. Their `AtTheta` may
+        have n × n arrays and is not stored, only the result. If the chain moves to one of these
+        points, the new `AtTheta` has the result, too.
         """
         if theta is self.theta:
             return self.once(what, lambda: compute(self))
@@ -189,7 +200,10 @@ class AtTheta(_Cache):
         return result
 
     def last[Result](self, what: Hashable, given: Any, compute: Callable[[], Result]) -> Result:
-        """Cached result for a function of K and ``given``, valid until one of them changes."""
+        """Cached result of ``compute``, a function of K and ``given``, until one of them changes.
+
+        Only the last one is stored, and all thetas with one K share it.
+        """
         known = self._of_covariance.get(what)
         if known is None or known[0] != given:
             known = self._of_covariance[what] = given, compute()
@@ -210,13 +224,15 @@ class State(_Cache):
     log_likelihood : float
         ℓ(f, theta).
     estimate : Estimate, optional
-        Estimate of p(y | theta) from the importance sample that contains f.
+        Estimate of p(y | theta) from the last importance sample at this theta, for statistics. It
+        remains if a latent move changes f.
     cached : CachedSample, optional
-        The importance sample, as long as it contains f.
+        The importance sample, if it contains f.
 
     Notes
     -----
-    ``once`` is for quantities that depend on f, too; that of ``at`` for those of theta alone.
+    ``state.once`` is for quantities that depend on theta and f, and ``state.at.once`` for those
+    that depend on theta alone.
     """
 
     at: AtTheta
@@ -263,13 +279,19 @@ class State(_Cache):
     def with_theta(self, theta: Array, follow: Callable[[Prior], Array]) -> State | None:
         """Move to another theta; ``follow`` computes f there from the prior.
 
-        ``lambda prior: f`` holds f, ``lambda prior: prior.mean + prior.multiply(nu)`` holds ν.
+        ``lambda prior: f`` holds f fixed, ``lambda prior: prior.mean + prior.multiply(nu)`` holds
+        the whitened ν = L⁻¹ (f − m) fixed.
 
         Returns
         -------
         State or None
             ``None`` if theta has prior density 0, if K cannot be factorized or if the likelihood is
-            zero. One O(n³) operation, or none if theta changes K by a factor, or not at all.
+            zero.
+
+        Notes
+        -----
+        It costs one factorization of K, of O(n³) operations for a dense K, or none if the new K is
+        a multiple of the old one.
         """
         there = self.at.moved(theta)
         return there.state(follow(there.prior)) if there is not None and there.is_proper else None
@@ -283,7 +305,7 @@ class State(_Cache):
         return State(self.at, f, log_likelihood, self.estimate)
 
 
-def _looked_at(
+def _at_theta(
     model: LatentGaussian, theta: Array, prior_at: Callable[[Array], Prior | None]
 ) -> AtTheta | None:
     # Cheapest first: outside the support of its prior, theta needs no covariance.

@@ -351,6 +351,8 @@ def test_increments_are_read_from_a_structure():
         (lgm.gmrf.Structure.of(walk(8, 2).R, np.eye(8)[[0, 7]]), [1.0, -2.0, 1.0]),
     ]:
         np.testing.assert_allclose(forecasting.increment(structure), expected, rtol=1e-12)
+    months = walk(24, locations=1900.0 + np.arange(24) / 12.0)
+    np.testing.assert_allclose(forecasting.increment(months), [-(12**0.5), 12**0.5], rtol=1e-8)
     uneven = np.r_[0.0, 1.0, np.arange(3.0, 8.0)]
     W = lgm.spatial.adjacency([(0, 1), (1, 2), (2, 3), (0, 3)], 6)
     for structure in [

@@ -553,7 +553,7 @@ def a_metric_of_a_likelihood_without_curvature() -> None:
     step(sampler=lgm.LatentHMC, metric="curvature")
 
 
-@refused("Theta cannot move while f is held", "parameterization='whitened'", slow=True)
+@refused("Theta cannot move while f is fixed", "parameterization='whitened'", slow=True)
 def f_of_random_features_for_a_move_that_holds_f() -> None:
     ls = pm.LogNormal("ls", 0.0, 0.5)
     gp = lgm.papers.RandomFeatures(3, cov_func=pm.gp.cov.ExpQuad(1, ls=ls))

@@ -229,6 +229,13 @@ def test_components_are_no_axis():
     assert source.count("for ") == 1, source
 
 
+def test_an_empty_part_of_a_stack_is_an_empty_array(caplog):
+    """The rewrite failed, and PyTensor printed how."""
+    function, _ = in_python([x], [STACK[:, 3:] * 2.0])
+    assert function(np.zeros(5))[0].shape == (5, 0)
+    assert not caplog.records
+
+
 def test_a_function_that_is_called_has_a_loop_of_its_own():
     """Else its neighbors are not vectorized."""
     graph = pt.exp(x) + pt.gammaln(pt.exp(x) + 1.0) * pt.exp(-x)

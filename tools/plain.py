@@ -21,6 +21,7 @@ BANNED = {
     START + r"Of (?!course\b)": "name the subject first",
     START + r"(?:That|Those) of\b": "name the thing",
     START + r"What\b(?!.*\?)": "name the thing",
+    r", of which\b": "whose; or a new sentence: some of them",
     r"\b(?:draws?|moves|operations?|factorizations?|evaluations?) an? "
     r"(?:draw|move|step|evaluation|component|proposal|iteration)\b": "per",
     r"\b(?:numbers?|columns?|rows?|values?|integrals?|effects?|blocks?|nodes?|seconds?) an? "

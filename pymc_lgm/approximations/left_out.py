@@ -576,7 +576,7 @@ class _Lines:
         return pieces
 
     def _log_g(self, line: Index, t: Array) -> Array:
-        """log g_k of pieces at t, (nodes, pieces), of which several may be of one line."""
+        """log g_k of pieces at t, (nodes, pieces). Several pieces may be of one line."""
         j = self._direction[line]
         prior = -t * (self._slope[j] + 0.5 * self._curvature[j] * t)
         if self._expansions is None:

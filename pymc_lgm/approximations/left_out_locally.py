@@ -454,7 +454,7 @@ class _LocalLines(ObservationLines):
             self._expansions = Expansions.of(*args, is_log_concave=is_log_concave)
 
     def _log_g(self, line: Index, t: Array) -> Array:
-        """log g_k of pieces at t, (nodes, pieces), of which several may be of one line.
+        """log g_k of pieces at t, (nodes, pieces). Several pieces may be of one line.
 
         `_others` takes each line once, with any number of nodes. So it evaluates the first piece of
         every line, then the second of those that have one, and then two, four and more pieces of a

@@ -1,25 +1,26 @@
 """A transport map that corrects the skewness of q, all elements jointly.
 
 A Gaussian q ignores the third derivatives of ℓ. A `Copula` corrects each element alone. In a long
-series of dependent elements the gain is lost, because the prior penalizes such moves. The map here
-propagates the correction of each element to the others through Σ. A deviation x ~ N(0, Σ) of a draw
-of q from its center f̂ goes to
+series of dependent elements that gains nothing, because the prior penalizes changes of single
+elements. The map here propagates the correction of each element to the others through Σ, the
+covariance of q. It maps a deviation x ~ N(0, Σ) from the center f̂ to
 
     f = f̂ + x + Σ h(x),   h(x) = Σ_k t_k [ρ(y_k) − E ρ(y_k)] b_k,   y_k = b_kᵀ x ~ N(0, 1),
     ρ(y) = c² log cosh(y/c),   ρ'(y) = c tanh(y/c).
 
-If each observation reads one element of f, b_k has one element, 1/√Σ_ii. If observations read sets
-of them, there are several directions b_k per set: `directions`. The numbers t_k are such that
+If each observation reads one element of f, b_k has one element that is not 0, 1/√Σ_ii. If
+observations read sets of elements, there are several directions b_k per set: `directions`. The
+numbers t_k are such that
 
-    Σ_k t_k b_k ⊗ b_k ⊗ b_k = T / 3,   T = E_q ∇³ℓ,
+    Σ_k t_k b_k ⊗ b_k ⊗ b_k = T / 3,   T = E_q ∇³ℓ.
 
-so that the map cancels every cubic term of the log weight to first order: ρ(y) ≈ y²/2 near 0, and
-−xᵀ h(x) is then −T[x, x, x] / 6.
+The log weight of f̂ + x has the cubic term T[x, x, x] / 6. The map adds −xᵀ h(x) to it, and this is
+−T[x, x, x] / 6 to first order, since ρ(y) ≈ y²/2 near 0. So the map cancels every cubic term.
 
 h is the gradient of a function φ, and the map is a bijection if ½ xᵀ Σ⁻¹ x + φ(x) is strictly
 convex. Its second derivative is Σ⁻¹ + Σ_k t_k ρ'(y_k) b_k b_kᵀ, and |ρ'| < c. So it is convex if
-Σ⁻¹ − c Σ_k |t_k| b_k b_kᵀ is positive definite, which is checked at every theta. A draw takes one
-factorization, which is cheap for a sparse precision.
+Σ⁻¹ − c Σ_k |t_k| b_k b_kᵀ is positive definite, which is checked at every theta. The density of
+each draw takes one factorization, of Σ⁻¹ + ∂h/∂x. It is cheap for a sparse precision.
 """
 
 from __future__ import annotations
@@ -46,37 +47,45 @@ from pymc_lgm.linalg import Array
 __all__ = ["LARGEST_SET", "Transport", "directions", "transport"]
 
 BOUNDS = (5.0, 3.0, 2.0, 1.0)
-"""Values of c, of which the first is taken that makes a bijection.
+"""Values of c. The first of them that makes a bijection is used.
 
-With a larger one ρ stays y²/2 farther out. Measured by hand, standard deviations of log weights for
-c = 2, 3 and 5: 0.20, 0.11 and 0.09 for a trend and a season, 0.67, 0.45 and 0.32 for 40 series of
-50 counts, 0.12, 0.08 and 0.06 for 500 returns. With c = 8 they are 0.10, 0.29 and 0.06, and c = 5
-often makes no bijection for rare counts, nor for counts with extra zeros. There c = 3 and c = 2
-have 0.30 and 0.37, 0.39 and 0.40. Instead of tanh an exponential, W (eᵃˣ − 1), had 0.09, 0.63 and
-0.05, and it exists only for W > 0.
+With a larger c, ρ is close to y²/2 for larger y, but fewer maps are bijections. By hand, standard
+deviations of log weights:
+
+    c                                2      3      5      8
+    a trend and a season             0.20   0.11   0.09   0.10
+    40 series of 50 counts           0.67   0.45   0.32   0.29
+    500 returns                      0.12   0.08   0.06   0.06
+    rare counts                      0.37   0.30   often no bijection
+    counts with extra zeros          0.40   0.39   often no bijection
+
+An exponential W (eᵃˣ − 1) instead of tanh had 0.09, 0.63 and 0.05 in the first three models, and
+exists only for W > 0.
 """
 
 LARGEST_SET = 3
 """Largest set of elements of f that one observation may read. Four would need 256 evaluations."""
 
 NODES = 4
-"""Gauss-Hermite nodes per axis for T. They are exact if ℓ is a polynomial of degree four."""
+"""Gauss-Hermite nodes per axis for T. They are exact if ℓ is a polynomial of degree four, because
+four nodes are exact to degree seven, and ℓ is multiplied by a polynomial of degree three."""
 
 STEPS = 100
 """Largest number of steps of Newton's method. On series of 500 counts and of 500 returns 4 to 6
 sufficed for draws at 3 sd."""
 
 SHORTEST = 1e-6
-"""Smallest share of a step that is tried: 20 halvings, which only rounding errors ask for."""
+"""Smallest share of a step that is tried, after 20 halvings. The function is convex, so that only
+rounding errors make so many necessary."""
 
 NEAR = 0.01
-"""A step of fewer standard deviations keeps its factor for the next one.
+"""If a step is shorter than this, in standard deviations, the next one uses the same factorization.
 
-Each further step is then shorter by about this factor, and costs no factorization.
+Each further step is then shorter than the one before by about this factor.
 """
 
 CLOSE = 1e-7
-"""A step of fewer standard deviations is the last. The error left is at most `NEAR` times it."""
+"""A step of fewer standard deviations is the last. The remaining error is about `NEAR` times it."""
 
 
 @lru_cache
@@ -107,8 +116,9 @@ def directions(s: int) -> Array:
 def _rule(s: int) -> tuple[Array, Array]:
     """Nodes (Q, s), and the matrix (Q, K) that maps ℓ at the nodes to t.
 
-    With f = f̂ + C z the third derivatives of ℓ in z have expectations E ℓ(z) He_α(z) for Hermite's
-    polynomials of degree |α| = 3, by parts.
+    With f = f̂ + C z, the expectation of a third derivative of ℓ in z is E ℓ(z) He_α(z), where He_α
+    is a product of Hermite's polynomials of degree |α| = 3. This is integration by parts. The
+    pseudo-inverse solves the equation for t in the docstring of this module.
     """
     nodes, weights = product_rule(NODES, s)
     hermite = [np.polynomial.hermite_e.hermeval(nodes, np.eye(4)[a]) for a in range(4)]
@@ -121,9 +131,10 @@ def _rule(s: int) -> tuple[Array, Array]:
 
 @dataclass(frozen=True, eq=False)
 class Transport:
-    """A bijection from draws x of q, which include its center here, to f.
+    """The bijection from draws of q to draws f that are corrected for skewness.
 
-    It has the interface of `Copula`, and `forward_with_squares`.
+    It has the interface of `Copula`, and `forward_with_squares`. In these methods x is the draw
+    itself, f̂ plus the deviation.
 
     Attributes
     ----------
@@ -180,7 +191,10 @@ class Transport:
         return h, hessian
 
     def _backward(self, f: Array) -> Array:
-        """Solve f̂ + x + Σ h(x) = f: Σ⁻¹ (x − d) + h(x) = 0 with d = f − f̂, a gradient."""
+        """The x for one f: the deviation minimizes a convex function.
+
+        With d = f − f̂, the gradient of that function is Σ⁻¹ (x − d) + h(x).
+        """
         q = self.q
         d = f - q.center
 
@@ -199,7 +213,7 @@ class Transport:
             if updated is None:
                 break
             step = updated.covariance_times(gradient)
-            # The function is convex, so its derivative along the step must shrink.
+            # As the function is convex, its derivative along a step of the right length is smaller.
             along = abs(float(step @ gradient))
             share = 1.0
             new, hessian = gradient_at(x - step)
@@ -349,6 +363,6 @@ def transport(q: GaussianApproximation, likelihood: SiteLikelihood) -> Transport
 
 
 def _is_convex(prior: Prior, W: Precision) -> bool:
-    """Whether K⁻¹ + W is positive definite; a factorization, unless W is so by itself."""
+    """Whether K⁻¹ + W is positive definite. It is if W ≥ 0; otherwise a factorization decides."""
     alone = W.min() >= 0.0 if not isinstance(W, SiteBlocks) else are_nonnegative(W.values).all()
     return bool(alone) or prior.condition(W) is not None

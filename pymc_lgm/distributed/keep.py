@@ -30,7 +30,7 @@ DTYPE = "dtype_in_memory"
 """Attribute of a stored variable: its type in memory, which netCDF may change."""
 
 ATTRIBUTES = "attributes_as_json"
-"""Attribute of a stored group: all of its attributes, of which netCDF takes few types."""
+"""Attribute of a stored group: all of its attributes as text, since netCDF has few types."""
 
 
 class StoredChains:

@@ -1,9 +1,14 @@
 """Algebra of banded matrices with few diagonals, and their inverses on the band.
 
+Series have such matrices: the precision of an autoregression of order b has bandwidth b.
+
 A lower triangular or symmetric matrix M of bandwidth b is an array of shape (b + 1, n) with
-M[j + k, j] at (k, j), as in LAPACK. Entries beyond the last row of M are 0. Every function costs
-O(n b) per column of x, or O(n b²). The functions are loops, because LAPACK calls a routine of BLAS
-for each column of M, and the call takes longer than the few numbers.
+M[j + k, j] at (k, j), as in LAPACK. The array's entries that are beyond the last row of M are 0.
+A function costs O(n b) operations per column of x, or O(n b²) without an x.
+
+The functions are loops, because LAPACK calls a routine of BLAS for each column of M, and the call
+takes longer than the few operations in it. By hand, for n = 1000, `cholesky` takes 0.4 of LAPACK's
+time if b is 1 or 2, the same time if b is 4, and twice the time if b is 8.
 """
 
 from __future__ import annotations
@@ -68,7 +73,8 @@ def solve_transposed(T: Array, x: Array) -> Array:
     return solution.reshape(x.shape)
 
 
-# In each sum, the term of the element just computed comes last: it alone has to wait.
+# The last term of each sum is the one of the element that has just been computed, so that the
+# processor can add the other terms before this element is ready.
 
 
 @numba.njit(cache=True, error_model="numpy", fastmath={"contract"})
@@ -117,11 +123,12 @@ def cholesky(A: Array) -> Array | None:
 def _factorize(L: Array) -> bool:
     """Factorize in place; return whether the matrix is positive definite.
 
-    L D^½ comes first, where D has the squares of L's diagonal: so no column waits for a root.
+    With D the squares of L's diagonal, L D^½ is computed first, which needs no square roots. If a
+    column needed one, the next column would have to wait for it.
     """
     width, n = L.shape
     inverse = np.empty(n)
-    if not (_of_chain(L, inverse) if width == 2 else _of_band(L, inverse)):
+    if not (_factorize_chain(L, inverse) if width == 2 else _factorize_band(L, inverse)):
         return False
     for j in range(n):
         inverse[j] = math.sqrt(inverse[j])
@@ -132,7 +139,7 @@ def _factorize(L: Array) -> bool:
 
 
 @numba.njit(cache=True, error_model="numpy")
-def _of_band(L: Array, inverse: Array) -> bool:
+def _factorize_band(L: Array, inverse: Array) -> bool:
     """Overwrite A by L D^½, and ``inverse`` by D⁻¹."""
     width, n = L.shape
     for j in range(n):
@@ -146,20 +153,26 @@ def _of_band(L: Array, inverse: Array) -> bool:
 
 
 @numba.njit(cache=True, error_model="numpy")
-def _of_chain(L: Array, inverse: Array) -> bool:
-    """Do as `_of_band` for bandwidth 1, where a scalar has all that the next column needs."""
-    n, square = L.shape[1], L[0, 0]
+def _factorize_chain(L: Array, inverse: Array) -> bool:
+    """Do as `_factorize_band` for bandwidth 1: the same results in half of the time.
+
+    A column changes only the diagonal element of the next one, which stays in a register.
+    """
+    n, pivot = L.shape[1], L[0, 0]
     for j in range(n):
-        if not square > 0.0:
+        if not pivot > 0.0:
             return False
-        L[0, j], inverse[j] = square, 1.0 / square
+        L[0, j], inverse[j] = pivot, 1.0 / pivot
         if j + 1 < n:
-            square = L[0, j + 1] - (L[1, j] * L[1, j]) * inverse[j]
+            pivot = L[0, j + 1] - (L[1, j] * L[1, j]) * inverse[j]
     return True
 
 
 def flipped(T: Array) -> Array:
-    """L = J Tᵀ J, lower triangular, where J reverses the order: J TᵀT J = L Lᵀ."""
+    """L = J Tᵀ J, where J reverses the order of elements.
+
+    L is lower triangular, and J TᵀT J = L Lᵀ. So a function of L Lᵀ serves for TᵀT, too.
+    """
     L = np.zeros_like(T)
     n = T.shape[1]
     for k in range(len(T)):
@@ -169,11 +182,12 @@ def flipped(T: Array) -> Array:
 
 @numba.njit(cache=True)
 def inverse_on_band(L: Array) -> Array:
-    """(L Lᵀ)⁻¹ on the band of L, for O(n b²) (Takahashi, Fagan and Chen 1973).
+    """S = (L Lᵀ)⁻¹ on the band of L: O(n b²) operations (Takahashi, Fagan and Chen 1973).
 
-    With Σ = (L Lᵀ)⁻¹, Lᵀ Σ = L⁻¹ is lower triangular. So each column follows from those after it,
+    S L = L⁻ᵀ is upper triangular with 1 / L_jj on its diagonal. So column j of S follows from the
+    columns after it, and only from their elements on the band,
 
-        Σ_ij = (δ_ij / L_jj − Σ_{k > j} L_kj Σ_ik) / L_jj,   i ≥ j.
+        S_ij = (δ_ij / L_jj − Σ_{k=j+1}^{j+b} S_ik L_kj) / L_jj,   i ≥ j.
     """
     width, n = L.shape
     out = np.zeros((width, n))
@@ -216,9 +230,13 @@ def product_on_band(T: Array, S: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class BandFactor:
-    """A = T Tᵀ, with T lower triangular in bands: see `Factor`.
+    """A = T Tᵀ, with a lower triangular band matrix T. Its methods are those of a `Factor`.
 
-    A method costs O(n b) per column.
+    A method costs O(n b) operations per column of x.
+
+    Attributes
+    ----------
+    T : ndarray, shape (b + 1, n)
     """
 
     T: Array
@@ -257,9 +275,10 @@ class BandFactor:
 
 
 class WhitenerFactor(BandFactor):
-    """Q = TᵀT, with Tᵀ for the root. T and Tᵀ change places with those of a `BandFactor`.
+    """Q = TᵀT, with the root Tᵀ, where a `BandFactor` has the root T.
 
-    Q is the precision of a series T x = u + ε, ε ~ N(0, I), and m = T⁻¹ u its mean.
+    T whitens a series: T x = u + ε with ε ~ N(0, I). So Q is the precision of x, and m = T⁻¹ u its
+    mean.
     """
 
     solve, solve_transposed = BandFactor.solve_transposed, BandFactor.solve
@@ -267,7 +286,7 @@ class WhitenerFactor(BandFactor):
 
     @classmethod
     def of(cls, T: Array) -> WhitenerFactor | None:
-        """``None`` if T is not finite, or has no inverse."""
+        """The factor of TᵀT; ``None`` if T is not finite or its diagonal is not positive."""
         return cls(T) if np.isfinite(T).all() and (T[0] > 0.0).all() else None
 
     def mean(self, u: Array) -> Array | None:
@@ -278,7 +297,8 @@ class WhitenerFactor(BandFactor):
     def vjp(self, M: Array, mean: Array, v: Array) -> tuple[Array, Array]:
         """Derivatives of ½ ⟨M, Q⟩ + ⟨v, m⟩ in T and in u, with a symmetric M on the band.
 
-        ∂Q = ∂Tᵀ T + Tᵀ ∂T and ∂m = T⁻¹ (∂u − ∂T m).
+        They are T M − w mᵀ on the band, and w = T⁻ᵀ v, because ∂Q = ∂Tᵀ T + Tᵀ ∂T and
+        ∂m = T⁻¹ (∂u − ∂T m).
         """
         of_u = self.solve(v)
         return product_on_band(self.T, M) - outer(of_u, mean, len(self.T)), of_u
@@ -286,7 +306,7 @@ class WhitenerFactor(BandFactor):
     @cached_property
     def product(self) -> Array:
         """Q on the band of T."""
-        return gram(np.ascontiguousarray(self.T))
+        return gram(np.ascontiguousarray(self.T))  # Numba compiles for one layout
 
     @cached_property
     def inverse_on_band(self) -> Array:

@@ -2,8 +2,8 @@
 
 A supernode is a run of columns, each of which has the rows of the one before it without the first
 (Liu, Ng and Peyton 1993, *On finding supernodes for sparse matrix computations*, SIAM Journal on
-Matrix Analysis 14). Its elements are an array of h rows and w columns, in row order, of which the
-first w rows are lower triangular. Each supernode is updated by those on its left (Ng and Peyton
+Matrix Analysis 14). Its elements are an array of h rows and w columns, in row order, whose first
+w rows are lower triangular. Each supernode is updated by those on its left (Ng and Peyton
 1993, *Block sparse Cholesky algorithms on advanced uniprocessor computers*, SIAM Journal on
 Scientific Computing 14). The inverse on the pattern is computed from the last one to the first
 (Takahashi, Fagan and Chen 1973, *Formation of a sparse bus impedance matrix and its application to

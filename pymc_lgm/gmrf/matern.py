@@ -170,7 +170,8 @@ class Matern(Continuous):
     Notes
     -----
     The slope of the field across the edge of the mesh is zero, and so its variance there is about
-    twice the variance inside. Let the mesh reach beyond the points by about the range. On a regular
+    twice the variance inside, and three times at corners of 120 degrees. Let the mesh reach beyond
+    the points by about the range. On a regular
     mesh with edges of 1/16, 1/8 and 1/4 of the range, the variance inside is 2, 6 and 15 per cent
     larger than σ². If the range is much longer than the mesh, the field is nearly a constant, and
     its variance, 4π σ²/κ² divided by the area of the mesh, is larger than σ².

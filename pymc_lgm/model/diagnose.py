@@ -119,8 +119,9 @@ def refuse_large_sets(model: ModelFunctions, what: str) -> None:
     """Raise if observations join too many f_i for the blocks of a Gaussian approximation."""
     if model.coupled is not None and model.sets is None:
         instead = (
-            "If it has a product exp(a) * exp(b), write exp(a + b), of which an observation reads "
-            "one element. Otherwise write lgm.ASIS(), lgm.EllipticalSlice() or lgm.LatentHMC()."
+            "If it has a product exp(a) * exp(b), write exp(a + b): an observation then reads one "
+            "element of a + b. Otherwise write lgm.ASIS(), lgm.EllipticalSlice() or "
+            "lgm.LatentHMC()."
         )
         if model.graphs.is_scanned():
             instead = (

@@ -1,12 +1,15 @@
-"""The model's latent variables x given the linear predictor f = c + A x, drawn exactly.
+"""Draw the model's latent variables x given the linear predictor f = c + A x, exactly.
 
-x is independent of y given f and theta, so drawing it after a move of (theta, f) leaves
-p(theta, x | y) invariant.
+Samplers move f, and a trace needs x. x is independent of y given f and theta, so drawing it after a
+move of (theta, f) leaves p(theta, x | y) invariant.
 
-For a process z and few coefficients β ~ N(0, S), f = c + z + B β, only the covariance K of f is
-factorized. With L Lᵀ = K and T = L⁻¹ B S^½,
+There are three ways. If A only reorders and scales x, f determines x. For a process z and few
+coefficients β ~ N(0, S), f = c + z + B β, only the covariance K of f is factorized, which samplers
+need anyway. With L Lᵀ = K and T = L⁻¹ B S^½,
 
     β | f ~ N(S^½ Tᵀ L⁻¹ (f − c), S^½ (I − TᵀT) S^½),   z = f − c − B β.
+
+In all other models Matheron's rule draws x, with a factor of each block of its covariance.
 
 If f is a process plus noise, the covariance of the process may be singular to rounding while that
 of f is not. A draw is then right to the rounding error of the covariance: see `SymmetricRoot`.
@@ -59,8 +62,8 @@ class SymmetricRoot:
     def of(cls, C: Array) -> SymmetricRoot | None:
         """The root of an array; ``None`` if it is not a covariance.
 
-        It counts as ten O(n³) operations: at n = 200 to 1000 it takes 9 to 10 times as long as a
-        Cholesky factorization.
+        It counts as ten O(n³) operations: by hand, for n from 200 to 1000 it takes 9 to 16 times as
+        long as a Cholesky factorization.
         """
         if not np.isfinite(C).all():
             return None
@@ -87,8 +90,8 @@ class DrawBack:
         x = x° + Q⁻¹ Aᵀ K⁻¹ (f − c − A x°),   K = A Q⁻¹ Aᵀ.
 
     This factorizes each dense block of Q⁻¹, once per theta. If each element of f is one of x times
-    a factor (``order``), f determines x. With one process and few coefficients, no further matrix
-    is factorized.
+    a factor (`Predictor.order`), or for a process with few coefficients, it is not needed: see the
+    docstring of this module.
 
     Parameters
     ----------
@@ -151,7 +154,7 @@ class DrawBack:
 
     @cached_property
     def _for_audit(self) -> tuple[Callable[..., list[Array]], Callable[..., Array]]:
-        """Blocks of Q⁻¹, and Aᵀ v, for an audit, which calls them a few times."""
+        """Blocks of Q⁻¹, and Aᵀ v, for `means_and_steps`, which calls them a few times."""
         covs = called_once([self._setting.theta], self._predictor.covs)
         return covs, called_once(*self._transposed_graphs())
 
@@ -201,10 +204,10 @@ class DrawBack:
     def means_and_steps(
         self, prior: Prior, theta: Array, vectors: Sequence[Array]
     ) -> tuple[list[Array], list[list[Array]]] | None:
-        """Means of the model's latent variables, and the step x = Q⁻¹ Aᵀ w from them for each w.
+        """Means of the latent variables, and steps Q⁻¹ Aᵀ w from them, for `pymc_lgm.model.check`.
 
-        All have the shapes of these variables. ``None`` if a covariance among them is not positive
-        definite.
+        The audit compares PyMC's density at these points with that of f. All have the shapes of the
+        model's variables. ``None`` if a covariance among them is not positive definite.
         """
         covs_at, transposed = self._for_audit
         covs = [np.asarray(cov) for cov in covs_at(theta)]
@@ -247,7 +250,8 @@ class DrawBack:
             return {}
         nu = np.empty(x.size)
         if self._order is not None and self._whitens_as(prior):
-            # With the signs D of S, |S| D L D is the root of S K S.
+            # f = S x with factors S = |S| D and signs D. The prior of f has S K S, with the factor
+            # |S| D L D, so L⁻¹ x = D (|S| D L D)⁻¹ S x.
             s = self._factors(theta)
             nu[self._order] = s * x
             nu = np.sign(s) * prior.solve(nu)[self._order]
@@ -272,7 +276,7 @@ class DrawBack:
         B, variances = self._columns_and_variances(theta)
         roots = np.sqrt(variances)
         T = prior.solve(np.asfortranarray(B * roots))
-        tally.cubic_ops += round(3 * roots.size / B.shape[0])  # n² k over n³/3
+        tally.cubic_ops += round(3 * roots.size / B.shape[0])  # n² k multiplications; one is n³/3
         try:
             root = np.linalg.cholesky(np.eye(roots.size) - T.T @ T)
         except np.linalg.LinAlgError:

@@ -58,7 +58,7 @@ def with_log_ndtr(graphs: Sequence[Variable]) -> list[Variable]:
 
 
 def log_ndtr_between(a: Variable, b: Variable) -> Variable:
-    """log(Φ(b) − Φ(a)) for a < b, of which a may be -inf and b inf."""
+    """log(Φ(b) − Φ(a)) for a < b, where a may be -inf and b inf."""
     a, b = pt.clip(a, -FARTHEST, FARTHEST), pt.clip(b, -FARTHEST, FARTHEST)
     # Both are in the left tail of one of the two orders, where Φ keeps its digits.
     mirror = pt.gt(a + b, 0.0)

@@ -23,7 +23,7 @@ Point = dict[str, NDArray[Any]]
 
 
 def start_of(model: pm.Model) -> Point:
-    """The model's initial point, of which PyMC compiles parts in C whatever the mode says."""
+    """The model's initial point, without compiling parts of it in C, as PyMC does in any mode."""
     with without_c():
         return dict(model.initial_point())
 

@@ -89,7 +89,7 @@ GIVEN = "the linear predictor is affine in other latent variables only given it"
 IN_A_MEAN = "it is in the mean of a process that this sampler factorizes separately"
 NOT_IN_A_PREDICTOR = "it is not part of a linear predictor that the samplers integrate out"
 IN_A_ROW = (
-    "it completes rows of which the other elements are observed, which the samplers do not "
+    "it completes rows whose other elements are observed, which the samplers do not "
     "integrate out. To leave it out, observe the rows that lack the same elements as a variable of "
     "their own, pm.MvNormal(..., mu=mu[rows][:, seen], cov=cov[seen][:, seen], "
     "observed=y[rows][:, seen])"
@@ -650,8 +650,8 @@ def refuse_left_gaussians(model: pm.Model, reading: Reading, theta: Container[Va
             )
         raise ValueError(
             f"{rv.name!r} is Gaussian and has {sizes[rv]} elements, but {reasons[rv]}. Its "
-            "elements would be hyper-parameters, of which the samplers can move few. Sample the "
-            f"model with step=pm.NUTS(){alone}"
+            "elements would be hyper-parameters, and the samplers can move few of those. Sample "
+            f"the model with step=pm.NUTS(){alone}"
         )
     for rv in left:
         count = f"{rv.name!r} ({sizes[rv]} elements)"

@@ -143,7 +143,7 @@ class _Factor(NamedTuple):
 
 
 def _without(output: Variable, found: Sequence[_Factor]) -> Variable:
-    """The predictor without these factors, of which one may multiply the product of another."""
+    """The predictor without these factors. One of them may multiply the product of another."""
     left = dict[Variable, Variable]()
     for each in found:  # in the order of the graph
         without = clone_replace(each.without, left, rebuild_strict=False)

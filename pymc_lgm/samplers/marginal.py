@@ -303,7 +303,7 @@ class Marginal:
     def _q_to_measure(
         self, state: State, tuning: MarginalTuning, q: GaussianApproximation | None
     ) -> GaussianApproximation | None:
-        """The q of which the noise is measured: here the one that exploration has found."""
+        """The q whose noise is measured: here the one that exploration has found."""
         return q
 
     def _noise(

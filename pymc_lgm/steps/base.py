@@ -154,7 +154,7 @@ class LatentGaussianStep(BlockedStep):
     def _read(
         self, vars: Any, model: pm.Model, candidates: list[Any] | None, **kwargs: Any
     ) -> LatentGaussianModel:
-        """Read the variables to move, of which only ``candidates`` may be latent."""
+        """Read the variables to move. Only ``candidates`` may be latent."""
         reading, theta = self._reading_and_theta(vars, model, candidates)
         free = [latent.rv for latent in reading.latents if latent.rv in model.free_RVs]
         for rv in free:

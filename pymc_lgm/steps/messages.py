@@ -123,7 +123,7 @@ def say_what_is_repeated(model: pm.Model) -> None:
 
 
 def _as_written(name: str) -> str:
-    """The name that the user gave to a process, of which PyMC samples the coordinates."""
+    """The name that the user gave to a process whose coordinates PyMC samples."""
     for end in WHITENED:
         name = name.removesuffix(end)
     return name

@@ -1,4 +1,4 @@
-"""Step methods that are a sweep: `Sweep` with any choices on each axis, and two with a name."""
+"""Step methods that move f, then theta: `Sweep` with free choices, and two named sweeps."""
 
 from __future__ import annotations
 
@@ -32,33 +32,36 @@ __all__ = ["ASIS", "SurrogateSlice", "Sweep"]
 class Sweep(LatentGaussianStep):
     """Move f, then theta in one or several parameterizations; leaves p(theta, f | y) invariant.
 
-    A sweep makes three choices: how f moves given theta, what is fixed while theta moves, and how
-    theta moves. A named sampler, such as `ASIS`, makes some of them.
+    A sweep is three choices: how f moves given theta, what is fixed while theta moves, and how
+    theta moves. A named sweep, such as `ASIS`, has made some of them.
 
     Parameters
     ----------
     vars : sequence of variables, optional
         f and the hyper-parameters to move; by default all continuous variables.
     parameterization : str or sequence of str
-        The variable that is fixed while theta moves; several are used one after another.
-        "sufficient" is f. "whitened", the default, is ν = L⁻¹(f − m). "surrogate-site" and
-        "surrogate-taylor" are noisy observations g of f, whitened, and f given g, whitened.
-        "posterior-site" and "posterior-taylor" are f whitened by a Gaussian posterior.
+        The variable that is fixed while theta moves. With several of them, theta moves once in
+        each, one after another. "sufficient" is f. "whitened", the default, is ν = L⁻¹(f − m), with
+        N(m, L Lᵀ) the prior of f. "surrogate-site" and "surrogate-taylor" are noisy observations g
+        of f, whitened, together with f given g, whitened. "posterior-site" and "posterior-taylor"
+        are f whitened by a Gaussian approximation of its posterior. "site" and "taylor" are two
+        ways to choose the noise: see `SurrogateSlice`.
     move : {"metropolis", "slice", "hmc"}, optional
         How theta moves: an adaptive random walk, component-wise slice sampling, or Hamiltonian
         Monte Carlo, which needs "sufficient" or "whitened". By default "metropolis", and "slice" if
-        an observation depends on several elements of f.
+        an observation depends on several elements of f and there is no ``target_accept``.
     latent_move : str, optional
         How f moves given theta. "hmc" is `LatentHMC` with M⁻¹ = K, "hmc-curvature" with M⁻¹ = (K⁻¹
-        + W)⁻¹, "slice" `EllipticalSlice`, "mgrad" `AuxiliaryGradient`. By default "hmc", and
+        + W)⁻¹, where K is the covariance of f and W the negative second derivative of the log
+        likelihood. "slice" is `EllipticalSlice`, "mgrad" `AuxiliaryGradient`. By default "hmc", and
         "slice" if the likelihood has no gradient. If tuning of the default finds that the prior
         is much wider than the posterior, as with a vague intercept, it switches to "hmc-curvature",
-        for one to three more O(n³) operations.
+        which takes one to three more O(n³) operations.
     latent_repeats, theta_repeats : int
         Moves per draw. A move of f costs O(n²), one of theta O(n³).
     target_accept : float, optional
-        Acceptance probability to which tuning brings the move on theta. By default 0.8 for HMC, and
-        for Metropolis from 0.44 for one hyper-parameter down to 0.25 for four or more.
+        Acceptance probability that tuning of the move on theta aims for. By default 0.8 for HMC,
+        and for Metropolis from 0.44 for one hyper-parameter down to 0.25 for four or more.
     scale : float, optional
         Initial scale of the random walk, width of a slice, or step size.
     **kwargs
@@ -79,10 +82,12 @@ class Sweep(LatentGaussianStep):
 
     Notes
     -----
-    O(n³) operations per evaluation of the target: 1 for "sufficient" and "whitened", 2 for the
-    others. A gradient adds 1 ("sufficient") or 2 ("whitened"). A slice takes 2 to 4 evaluations per
-    component. A move of eta alone with ``cov=eta**2 * C`` does not factorize K again.
-    ``sample_stats``: ``theta_acceptance``, ``theta_scale`` or ``theta_step_size``,
+    An evaluation of the target of theta takes one O(n³) operation for "sufficient" and "whitened",
+    and two for the others. A gradient adds one ("sufficient") or two ("whitened"). A slice takes 2
+    to 4 evaluations per component of theta. A move of eta alone with ``cov=eta**2 * C`` does not
+    factorize K again.
+
+    ``sample_stats`` has ``theta_acceptance``, ``theta_scale`` or ``theta_step_size``,
     ``theta_evaluations`` (slice and HMC), as means over the parameterizations; the statistics of
     the latent move; ``cubic_ops``, ``numerical_rejections``.
 
@@ -123,7 +128,7 @@ class Sweep(LatentGaussianStep):
         if self.own_parameterizations is not None and parameterization is not None:
             own = " and ".join(map(repr, self.own_parameterizations))
             raise TypeError(
-                f"{public_name(type(self))} holds {own}. Write "
+                f"{public_name(type(self))} always has parameterization={own}. Write "
                 f"lgm.Sweep(parameterization={parameterization!r}) to choose."
             )
         names = self.own_parameterizations or parameterization or "whitened"
@@ -135,11 +140,13 @@ class Sweep(LatentGaussianStep):
         self.latent_move, self.move = latent_move, move
         self.latent_repeats = positive("latent_repeats", latent_repeats)
         self.theta_repeats = positive("theta_repeats", theta_repeats)
-        # If the level of f has a wide prior, an elliptical slice proposes levels that the data rule
-        # out.
+        # Coefficients in a process's mean move as parts of f, except by elliptical slices: if a
+        # coefficient has a wide prior, a slice proposes values that the data rule out.
         self.collapses = latent_move != "slice"
         if target_accept is not None and move == "slice":
-            raise ValueError("A slice has no acceptance to tune: leave out target_accept.")
+            raise ValueError(
+                "A slice has no acceptance probability to tune: leave out target_accept."
+            )
         between("target_accept", target_accept, 1.0)
         between("scale", scale)
         self.target_accept, self.scale = target_accept, scale
@@ -164,7 +171,7 @@ class Sweep(LatentGaussianStep):
             self.move = "slice" if slices else "metropolis"
         if model.p > 0 and not model.form.can_fix_f and "sufficient" in self.parameterizations:
             raise ValueError(
-                f"Theta cannot move while f is held: the map from {model.latent} to f depends on "
+                f"Theta cannot move while f is fixed: the map from {model.latent} to f depends on "
                 "theta. Write parameterization='whitened', which moves f with theta, "
                 "lgm.papers.WhitenedMetropolis() or lgm.PseudoMarginal()."
             )

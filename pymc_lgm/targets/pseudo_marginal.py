@@ -1,17 +1,22 @@
 """Pseudo-marginal: theta moves with f integrated out by importance sampling, exactly.
 
 Filippone and Girolami (2014), *Pseudo-marginal Bayesian inference for Gaussian processes*, IEEE
-TPAMI 36; Andrieu and Roberts (2009) for why an unbiased estimate is enough. Written as a kernel on
-(theta, f): the extended target holds N importance draws f_j(ξ_j, theta) and the index of the one
-that is f,
+TPAMI 36. Andrieu and Roberts (2009) prove that an unbiased estimate of p(y | theta) is enough.
 
-    p(theta) ∏_j N(ξ_j; 0, I) × (1/N) w(f_k, theta),   w(f, theta) = p(y | f) N(f; m, K) / q(f),
+Here it is a kernel on (theta, f). An approximation q of p(f | y, theta) gives N importance draws
+f_j, which are functions of theta and of standard normal coordinates ξ_j. The extended target is a
+density of theta, all ξ_j, and the index k of the draw that is f:
 
-whose marginal in (theta, f_k) is the posterior, and whose sum over k is p̃(y | theta) p(theta).
-`PseudoMarginalTarget.fix` draws the other N − 1 given f, as conditional importance sampling does
-(Andrieu, Doucet and Holenstein 2010, §4.5), so the chain carries only (theta, f), and other kernels
-may move them in between. If none has, the chain may carry all draws instead of redrawing them, as
-Andrieu and Roberts (2009) do: that is the extended target itself.
+    p(theta) ∏_j N(ξ_j; 0, I) × (1/N) w(f_k, theta),   w(f, theta) = p(y | f) N(f; m, K) / q(f).
+
+Its marginal in (theta, f_k) is the posterior. Its sum over k is p(theta) p̃(y | theta) ∏_j N(ξ_j),
+where p̃ = (1/N) Σ_j w(f_j, theta) is the estimate. A move on theta compares these sums and then
+draws k.
+
+`PseudoMarginalTarget.fix` draws the other N − 1 draws given f, as conditional importance sampling
+does (Andrieu, Doucet and Holenstein 2010, §4.5). So the chain carries only (theta, f), and other
+kernels may move them in between. If none has, the chain may carry all draws instead of redrawing
+them, as Andrieu and Roberts (2009) do: that is the extended target itself.
 """
 
 from __future__ import annotations
@@ -44,14 +49,25 @@ __all__ = ["PseudoMarginalTarget", "draw_latent", "estimated", "noise_of_ratio",
 class PseudoMarginalTarget(EvidenceTarget):
     """Integrate f out with an estimate of the evidence: log p̃(y | theta) + log p(theta).
 
-    In ``state`` f is redrawn among the N draws, so a rejected move on theta moves f too. An
-    accepted move takes f from the draws at the new theta. The first stage compares approximate
-    evidences before K is factorized and anything is drawn. Every state has its ``estimate``.
+    ``state`` has an f that is chosen again among the N draws, so f changes even if the move on
+    theta is rejected. An accepted move takes f from the draws at the new theta. The first stage of
+    delayed acceptance compares approximate evidences, before K is factorized and anything is drawn.
+
+    Attributes
+    ----------
+    rng : numpy.random.Generator
+    coordinates : Coordinates
+        The ξ of the estimate at ``state``.
+    scheme : Scheme
+        How many importance draws there are, and how they are drawn.
+    correlation : float
+        ρ, as in `fix`.
 
     Notes
     -----
-    The sampler is valid because f stays among the N draws. An estimate recomputed from N *fresh*
-    draws at the current theta would favor states whose estimate happens to be low.
+    The sampler is valid because f stays among the N draws. An estimate from N *fresh* draws at the
+    current theta would not be: a chain whose estimate is too high would get a lower one before each
+    move, and leave too early.
 
     A proposal costs the O(n³) operations of q and one for the factor of K. The current theta costs
     none unless another kernel has moved it. N draws are made at each of the two thetas, or only at
@@ -84,21 +100,23 @@ class PseudoMarginalTarget(EvidenceTarget):
         search : callable
             Computes q, which must be a function of theta alone: otherwise the sampler is not exact.
         scheme : Scheme
-            With one importance draw the move is that of Knorr-Held and Rue (2002).
+            The number of draws, and how they are drawn. With one draw, the move is the joint update
+            of (theta, f) of Knorr-Held and Rue (2002).
         correlation : float
-            Correlation ρ of the coordinates of two successive estimates: their errors cancel as ρ
-            approaches 1. With ρ = 1 the density is a deterministic function of theta, as slice
-            sampling needs (Murray and Graham 2016); with one draw, f is then held fixed in the
+            Correlation ρ between the coordinates of the current estimate and those of a proposal:
+            the errors cancel in the ratio of the estimates as ρ approaches 1 (Deligiannidis, Doucet
+            and Pitt 2018). With ρ = 1 the density is a deterministic function of theta, as slice
+            sampling needs (Murray and Graham 2016). With ρ = 1 and one draw, f is held fixed in the
             coordinates of q.
         keep : bool
             Do not refresh the importance sample that the state has cached. This choice must not
-            depend on the chain.
+            depend on theta, f or the sample.
         evidence : ApproximateEvidence, optional
-            Where the target's slope comes from.
+            The source of the target's `slope`; ``None`` for a target without a slope.
         """
         proposal = proposal_at(state.at, search, scheme)
         if proposal is None:
-            # No q here, so no proposal is accepted from or to here: stay.
+            # A theta without q is never accepted, so to leave it would break detailed balance.
             return Nowhere(state)
         made_by = (search, scheme)
         cached = state.cached
@@ -118,7 +136,7 @@ class PseudoMarginalTarget(EvidenceTarget):
 
     @property
     def is_noisy(self) -> bool:
-        """Unless the coordinates of two successive estimates are the same."""
+        """True unless all estimates have the same coordinates."""
         return self.correlation < 1.0
 
     def second_stage(self, first: FirstStage) -> tuple[float, State | None]:
@@ -141,16 +159,17 @@ def proposal_at(at: AtTheta, search: Search, scheme: Scheme) -> Proposal | None:
     q = at.approximation(search)
     if q is None:
         return None
-    options = scheme.defensive, scheme.transported  # their number does not change a proposal
+    options = scheme.defensive, scheme.transported  # the number of draws does not matter
     return at.once(("proposal", search, *options), lambda: Proposal.of(q, at.likelihood, *options))
 
 
 def draw_latent(
     rng: np.random.Generator, state: State, proposal: Proposal, scheme: Scheme
 ) -> State:
-    """Draw f by weight, whatever f was, with an estimate of p(y | theta): O(n² N).
+    """Draw f by weight from fresh importance draws, whatever f was: O(n² N) operations.
 
-    If the likelihood of every draw is zero, f does not change.
+    It does not leave p(f | y, theta) invariant, unless q is exact, so it is for tuning and for
+    approximate samplers. If the likelihood of every draw is zero, f does not change.
     """
     coordinates = Coordinates.fresh(rng, proposal, scheme)
     sample = importance_sample(proposal, state.at.log_likelihoods, coordinates, scheme)
@@ -162,7 +181,10 @@ def draw_latent(
 def noise_of_ratio(
     rng: np.random.Generator, at: AtTheta, proposal: Proposal, scheme: Scheme
 ) -> float:
-    """log p̃' − log p̃ of two independent estimates at the same theta."""
+    """log p̃' − log p̃ of two independent estimates at the same theta.
+
+    Its variance is twice that of log p̃. The number of importance draws is tuned by it.
+    """
     one, two = (
         importance_sample(
             proposal, at.log_likelihoods, Coordinates.fresh(rng, proposal, scheme), scheme
@@ -173,7 +195,7 @@ def noise_of_ratio(
 
 
 def estimated(state: State, q: GaussianApproximation | None) -> dict[str, float]:
-    """Statistics of the evidence estimate at a state's theta."""
+    """Statistics of the evidence estimate at a state's theta; NaN if there is none."""
     if q is None or state.estimate is None:
         unknown = dict.fromkeys((*Estimate._fields, "approximate_log_evidence"), math.nan)
         return unknown | {"mode_iterations": 0}

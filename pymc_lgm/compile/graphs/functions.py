@@ -1,6 +1,8 @@
 """Compile graphs to functions of arrays, and to code that compiled loops call.
 
-A model has a dozen functions, and the first draw waits until all of them are compiled.
+A function that is called a few times runs in Python (`called_once`). A function that is called in
+each draw is compiled, by default in Numba (`compiled`). A model has a dozen of them, and the first
+draw waits until all are compiled.
 """
 
 from __future__ import annotations
@@ -54,11 +56,15 @@ Variable = Any
 
 
 def _elementwise(fgraph: Any, node: Any) -> Any:
-    """Replace operations that PyTensor interprets element by element by operations of NumPy."""
+    """Write operations that PyTensor would interpret, one element at a time, by NumPy's operations.
+
+    NumPy has no function that does what a `Clip` or a `Composite` does.
+    """
     op = node.op.scalar_op
     shape = node.outputs[0].type.shape
     if isinstance(op, Second) and None not in shape:
-        # Only the shape of the first input is read. In a `pymc.MvNormal` with tau it is an inverse.
+        # Only the shape of the first input is read, so it need not be computed. In a
+        # `pymc.MvNormal` with tau it is an inverse matrix.
         return [pt.alloc(node.inputs[1].astype(node.outputs[0].dtype), *shape)]
     if isinstance(op, Clip):
         x, low, high = node.inputs
@@ -88,25 +94,30 @@ def _products_at_once(fgraph: Any, node: Any) -> Any:
     """Compute the products M v of one matrix and many vectors as one product of matrices.
 
     PyTensor's own rewriter does it. With a matrix of 3000 × 1024 and 1024 vectors the one product
-    takes 0.3 s. Separate products took 8 s, because each of them reads the matrix from memory.
+    takes a fifth of the time of separate products, each of which reads the matrix from memory.
     """
     return local_batched_matmul_to_core_matmul.transform(fgraph, node)
 
 
 def _sum_of_one_number(fgraph: Any, node: Any) -> Any:
-    """Remove a sum along an axis of a scalar, as `pymc.CAR` makes it of a scalar tau."""
+    """Remove a sum over the axes of a scalar, which `pymc.CAR` writes if tau is a scalar."""
     (x,) = node.inputs
     return None if x.type.ndim else [x.astype(node.outputs[0].dtype)]
 
 
-BATCHED_PRODUCTS = local_batched_matmul_to_core_matmul.tracks()
 _ELEMENTWISE = dfs_rewriter(rewriter(_elementwise, Elemwise)), 48.9
+"""It is the last rewrite in both modes below. PyTensor's own positions end at 3 for rewrites that
+simplify, and continue at 48 with those that fuse operations, which neither mode has."""
 
 ONCE = Mode(linker="py", optimizer=RewriteDatabaseQuery(include=["merge"]))
-# Registered one by one, since a sequence of rewrites cannot be pickled.
+# Registered one by one, since a sequence of rewrites cannot be pickled. The second number is a
+# position: sums go first, and constants are folded when the graph is as small as it gets.
 ONCE = ONCE.register(
     (dfs_rewriter(rewriter(_sum_of_one_number, Sum)), 1.1),
-    (dfs_rewriter(rewriter(_products_at_once, *BATCHED_PRODUCTS)), 1.15),
+    (
+        dfs_rewriter(rewriter(_products_at_once, *local_batched_matmul_to_core_matmul.tracks())),
+        1.15,
+    ),
     (in2out(rewriter(_fold_constants)), 1.2),
     _ELEMENTWISE,
 )
@@ -115,7 +126,8 @@ ONCE = ONCE.register(
 STABLE = Mode(linker="py", optimizer="fast_run").excluding("fusion", "inplace")
 STABLE = STABLE.register(_ELEMENTWISE)
 """Mode of functions that are called a few times, with the rewrites that keep a density accurate in
-its tails."""
+its tails. They take longer than those of `ONCE`. Fused operations would be interpreted one element
+at a time."""
 
 EXACT = (
     ps.Abs,
@@ -142,14 +154,14 @@ SHAPES = Mode(linker="py", optimizer="fast_compile")
 """Mode that computes the shape of a random variable from its parameters, without a draw."""
 
 DISTRIBUTED = "local_greedy_distributor"
-"""PyTensor's name of the rewrite that distributes factors over a sum, to save some of them."""
+"""PyTensor's name of the rewrite that distributes a factor over a sum, if other factors cancel."""
 
 FUSED = "fuse_indexed_into_elemwise"
 """PyTensor's name of the rewrite that joins loops, which `LoopLinker` does itself."""
 
 MERGED = "local_merge_alloc"
-"""PyTensor's rewrite of a repetition of a repeated array. It takes a length that it does not know
-yet to be 1 for a wrong one, and the function then raises an error: see docs/upstream.md."""
+"""PyTensor's name of the rewrite that joins two repetitions of an array to one. If a length is 1,
+but not yet known to be 1, it adds a check that fails in each call: see docs/upstream.md."""
 
 SCALARS = "scalarize"
 """PyTensor's name of the rewrite that passes arrays of one element as scalars."""
@@ -164,10 +176,10 @@ def shape_of(v: Variable) -> tuple[int, ...]:
 
 
 def without_c() -> AbstractContextManager[Any]:
-    """A context in which PyTensor compiles nothing in C, where Python or Numba is asked for.
+    """A context in which PyTensor compiles nothing in C.
 
-    Otherwise it compiles the operations inside of another one in C, whatever the mode says: 40
-    seconds for a draw of `pymc.LKJCholeskyCov`.
+    Outside of it, PyTensor compiles operations inside of another one in C, even if the mode is
+    Python's or Numba's. The first draw of a `pymc.LKJCholeskyCov` then takes 40 times as long.
     """
     context: AbstractContextManager[Any] = pytensor.config.change_flags(cxx="")
     return context
@@ -184,8 +196,9 @@ def with_rounding_errors(
 ) -> Callable[..., Any]:
     """Compile a function that adds a random rounding error to the result of every operation.
 
-    Its values differ between calls by the rounding error of the function without these errors. This
-    is Monte Carlo arithmetic (Parker 1997, *Monte Carlo Arithmetic*, UCLA technical report 970002).
+    The differences between its values in several calls are as large as the rounding error of the
+    function itself. This is Monte Carlo arithmetic (Parker 1997, *Monte Carlo Arithmetic*, UCLA
+    technical report 970002).
 
     Examples
     --------
@@ -228,7 +241,8 @@ def compiled(inputs: list[Variable], outputs: Any, kwargs: Mapping[str, Any]) ->
     Returns
     -------
     callable
-        It returns new arrays at each call.
+        It returns new arrays at each call, and the values of shared variables at the time. Outputs
+        that depend on neither inputs nor shared variables are computed now, and not compiled.
 
     Examples
     --------
@@ -245,23 +259,25 @@ def compiled(inputs: list[Variable], outputs: Any, kwargs: Mapping[str, Any]) ->
     options = {"on_unused_input": "ignore"} | dict(kwargs) | {"mode": mode}
     several = isinstance(outputs, list)
     graphs = outputs if several else [outputs]
-    moving = [graph for graph in graphs if _moves(graph, inputs)]
-    if len(moving) == len(graphs):
+    varying = [graph for graph in graphs if _varies(graph, inputs)]
+    if len(varying) == len(graphs):
         with without_c() if in_numba else nullcontext(), catch_warnings():
-            filterwarnings("ignore", "Loop fusion failed", UserWarning)  # two loops are as good
+            # PyTensor then makes two loops instead of one, with the same results.
+            filterwarnings("ignore", "Loop fusion failed", UserWarning)
             function: Any = pymc_compile(inputs, outputs, **options)
         function.trust_input = True
         rewritten = function.maker.fgraph
         if any(rewritten.clients[each] for each in rewritten.inputs):
             result: Callable[..., Any] = function
             return result
+        # The rewrites have found that the outputs are constants, as x − x is.
         known = pytensor.function([], rewritten.outputs, mode=ONCE, accept_inplace=True)()
         return _Constant(known, several)
-    fixed = [graph for graph in graphs if graph not in moving]
+    fixed = [graph for graph in graphs if graph not in varying]
     values = dict(zip(fixed, called_once([], fixed)(), strict=True))
-    if not moving:
+    if not varying:
         return _Constant([values[graph] for graph in graphs], several)
-    return _Partly(compiled(inputs, moving, kwargs), [values.get(graph) for graph in graphs])
+    return _Partly(compiled(inputs, varying, kwargs), [values.get(graph) for graph in graphs])
 
 
 def in_loops(mode: Mode, linker: LoopLinker | None = None) -> Mode:
@@ -270,7 +286,7 @@ def in_loops(mode: Mode, linker: LoopLinker | None = None) -> Mode:
     return Mode(linker=linker or LoopLinker(), optimizer=mode.provided_optimizer)
 
 
-def _moves(graph: Variable, inputs: list[Variable]) -> bool:
+def _varies(graph: Variable, inputs: list[Variable]) -> bool:
     """Whether the value of a graph may differ between two calls."""
     return any(v in inputs or isinstance(v, SharedVariable) for v in ancestors([graph]))
 
@@ -289,7 +305,7 @@ class _Constant:
 
 @dataclass(frozen=True, eq=False)
 class _Partly:
-    """A function of which some results are known, so that they need no compilation."""
+    """A function with some outputs that are known, so that only the others are compiled."""
 
     function: Callable[..., list[Any]]
     known: list[NDArray[Any] | None]
@@ -300,17 +316,28 @@ class _Partly:
 
 
 def with_address(function: Any, size: int) -> Any | None:
-    """Code at an ``address`` that writes a density and its gradient at theta, 1 + p numbers.
+    """Code for compiled loops that writes a density and its gradient at theta.
 
-    The result is ``None`` if the function is not compiled by Numba, or if it reads variables of
-    other step methods, whose values change.
+    Parameters
+    ----------
+    function : callable
+        The result of `compiled` for a density and its gradient as functions of theta.
+    size : int
+        p, the length of theta.
+
+    Returns
+    -------
+    object with an ``address``, or None
+        A function of two pointers: to theta, and to the 1 + p numbers that it writes. ``None`` if
+        the function is not compiled by Numba, or if it reads variables of other step methods, whose
+        values change.
     """
     code = getattr(getattr(function, "vm", None), "jit_fn", None)
     if code is None or code.py_func.__code__.co_argcount != 1 or not IS_COMPILED:
         return None
 
     def write(x: Any, out: Any) -> None:
-        # Numba prints an exception here and returns: the density stays NaN.
+        # If the density raises an exception, Numba prints it and returns: the result stays NaN.
         for j in range(1 + size):
             out[j] = np.nan
         density, slope = code(carray(x, (size,)))

@@ -11,7 +11,7 @@ import pytensor.tensor as pt
 from numba.extending import overload
 from pytensor.tensor.math import Dot
 
-from pymc_lgm.compile.graphs.upstream import numba_njit, register_funcify_default_op_cache_key
+from pymc_lgm.compile.graphs.upstream import register_funcify_default_op_cache_key
 from pymc_lgm.compile.loops import CODE, blas
 from pymc_lgm.linalg import Array
 
@@ -28,24 +28,22 @@ __all__ = [
 Variable = Any
 
 FEW = 4
-"""Longest inner dimension of small products that are computed by loops instead of BLAS.
+"""Longest inner dimension m of a batch of products that are computed by loops instead of BLAS.
 
-By hand, 10 000 products of 21 × 2 and 2 × 21 take 19 ms by BLAS, and 2 ms by loops, beside the time
-to get memory for the results.
+A call of BLAS takes longer than a small product. By hand, a product of 2 × m and m × 2 takes 0.3 of
+the time by loops if m is 1, 0.6 if m is 4, and 1.0 if m is 8. For larger results BLAS is faster: by
+loops, a result of 5 × 5 takes 0.9 of the time if m is 2 and 1.2 if m is 4, and one of 21 × 21 takes
+1.5 and 2 times as long.
 """
 
 
 class Product(Dot):
-    """The product of two matrices by BLAS, since PyTensor's own takes 17 seconds to compile."""
+    """The product of two matrices by BLAS. PyTensor's own takes 14 seconds to compile."""
 
 
 @register_funcify_default_op_cache_key(Product)
 def _funcify_product(op: Any, node: Any, **kwargs: Any) -> Any:
-    @numba_njit
-    def product_of_two(x: Any, y: Any) -> Any:  # PyTensor writes its name into source
-        return product(x, y)
-
-    return product_of_two, int(CODE[:8], 16)
+    return product, int(CODE[:8], 16)  # PyTensor's key is an integer
 
 
 def in_one_piece(x: Any) -> Any:
@@ -69,8 +67,8 @@ def product(A: Array, B: Array) -> Array:
 def times(A: Variable, x: Variable) -> Variable:
     """A x for a matrix (m, n) and a vector (n,).
 
-    PyMC compiles it in functions of its own, such as the one that records a draw, so it is a
-    `Product` from the start.
+    It is a `Product` from the start, because PyMC compiles functions of its own with it, such as
+    the one that records a draw, without this package's rewrites.
     """
     return pt.squeeze(Product()(A, pt.expand_dims(x, 1)), 1)
 
@@ -100,7 +98,10 @@ def products(A: Array, B: Array) -> Array:
 
 @numba.njit(cache=True)
 def cholesky(A: Array) -> None:
-    """Replace A, in row order, by its lower Cholesky factor, or by NaN if it has no factor."""
+    """Replace A, in row order, by its lower Cholesky factor, or by NaN if it has no factor.
+
+    In column order, which LAPACK expects, the same memory is Aᵀ, and the factor an upper one.
+    """
     if not blas.factorize_upper(A.T):
         A[:] = np.nan
         return

@@ -696,7 +696,7 @@ class Writer:
         return True
 
     def _lengths(self, shape: Variable, static: Sequence[int | None]) -> list[str] | None:
-        """Lengths of the axes that a reshape asks for, of which one may be -1, as expressions."""
+        """Lengths of the axes that a reshape asks for, as expressions. One of them may be -1."""
         if isinstance(shape, Constant):
             known = shape.data.tolist()
         elif isinstance(op_of(shape), MakeVector):

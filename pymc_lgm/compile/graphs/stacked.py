@@ -1,9 +1,11 @@
-"""Write out an axis along which a few arrays are stacked, as the components of a mixture.
+"""Replace an operation on a stack of a few arrays by an operation on each of them.
 
-The sum of `pymc.Mixture` or `pymc.ZeroInflatedPoisson` over their components is along such an axis.
-As an axis, it needs loops of its own: an array of all components for each operation before the sum,
-and another one for each operation of the derivatives. An operation for each component fuses with
-its neighbors into one loop, which compiles in a fraction of the time and runs faster.
+`pymc.Mixture` and `pymc.ZeroInflatedPoisson` stack the densities of their components along a new
+axis and sum over it. A sum along an axis does not fuse with the operations before and after it.
+Therefore these need loops of their own, and arrays for all components, as do the operations of the
+derivatives. Without the axis, all of them fuse into one loop. By hand, the density of a mixture of
+2 to 8 normal components with its derivatives compiles in 0.3 to 0.55 of the time, and runs in 0.2
+to 0.6 of the time.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ __all__ = ["OPERATIONS", "is_known", "without", "written_out"]
 Variable = Any
 
 FEW = 4
-"""Largest number of arrays that are written out: the code grows with it."""
+"""Largest number of arrays that are written out, because the code grows with it. It still compiles
+in half of the time if there are 8."""
 
 STEPS = {
     ps.Add: pt.add,
@@ -37,7 +40,7 @@ STEPS = {
     ps.Maximum: pt.maximum,
     ps.Minimum: pt.minimum,
 }
-"""Operations of two arrays, by the operation of a reduction."""
+"""The operation on two arrays that replaces a reduction along the axis of a stack."""
 
 
 OPERATIONS = (Elemwise, CAReduce, DimShuffle, Subtensor, Split)
@@ -45,7 +48,10 @@ OPERATIONS = (Elemwise, CAReduce, DimShuffle, Subtensor, Split)
 
 
 def written_out(fgraph: Any, node: Any) -> Any:
-    """Replace an operation of stacked arrays by an operation of each array."""
+    """Replace an operation on stacked arrays by an operation on each array.
+
+    It is a rewrite of PyTensor: it returns ``None`` if there is nothing to replace.
+    """
     op = node.op
     narrowed = _narrowed(node)
     if narrowed is not None:
@@ -64,7 +70,7 @@ def written_out(fgraph: Any, node: Any) -> Any:
 
 
 def _stacked(v: Variable) -> tuple[int, list[Variable]] | None:
-    """The axis along which a variable stacks a few arrays, and the arrays without that axis."""
+    """The axis along which a variable stacks a few arrays, and these; ``None`` for others."""
     op = op_of(v)
     if isinstance(op, MakeVector):
         return (0, list(v.owner.inputs)) if 2 <= len(v.owner.inputs) <= FEW else None
@@ -76,7 +82,10 @@ def _stacked(v: Variable) -> tuple[int, list[Variable]] | None:
 
 
 def _narrowed(node: Any) -> list[Variable] | None:
-    """The operation without axes that have length 1 in all of its inputs, which prevent fusion."""
+    """The operation without axes that have length 1 in all of its inputs.
+
+    Such axes would prevent the fusion with operations that do not have them.
+    """
     op, x = node.op, node.inputs[0]
     if isinstance(op, DimShuffle):
         moved = _shuffle(x, op.new_order)
@@ -98,12 +107,15 @@ def _narrowed(node: Any) -> list[Variable] | None:
 
 
 def without(x: Variable, *axes: int) -> Variable:
-    """An array without axes of length 1, from before they were added if they were."""
+    """An array without some axes of length 1. If an operation has added them, its input."""
     return _shuffle(x, [a for a in range(x.type.ndim) if a not in axes])
 
 
 def _shuffle(x: Variable, order: Sequence[int | str]) -> Variable:
-    """An array with its axes in an order, in one operation if its own axes were in another one."""
+    """An array with its axes in an order, as for `dimshuffle`.
+
+    If x is itself the result of a `dimshuffle`, both become one operation, or none.
+    """
     if isinstance(x, Constant) and "x" not in order:
         gone = tuple(a for a in range(x.type.ndim) if a not in order)
         kept = [int(a) - sum(g < int(a) for g in gone) for a in order]
@@ -115,12 +127,14 @@ def _shuffle(x: Variable, order: Sequence[int | str]) -> Variable:
 
 
 def _stack(axis: int, arrays: Sequence[Variable]) -> Variable:
+    """Stack arrays along a new axis. `_stacked` recognizes the result."""
     if arrays[0].type.ndim == 0:
         return MakeVector(arrays[0].type.dtype)(*arrays)
     return Join(axis)(*(pt.expand_dims(x, axis) for x in arrays))
 
 
 def _elementwise(node: Any, axis: int, count: int) -> list[Variable] | None:
+    """Apply an elementwise operation to each array, and stack the results."""
     if len(node.outputs) > 1 or any(v.type.shape[axis] not in (1, count) for v in node.inputs):
         return None
     of_each = [_arrays(v, axis, count) for v in node.inputs]
@@ -129,7 +143,7 @@ def _elementwise(node: Any, axis: int, count: int) -> list[Variable] | None:
 
 
 def _arrays(v: Variable, axis: int, count: int) -> list[Variable]:
-    """The arrays that a variable stacks along an axis: the same one if the axis has length 1."""
+    """The parts of a variable along an axis of length ``count``, or the same one if it is 1."""
     if v.type.shape[axis] == 1:
         return [without(v, axis)] * count
     found = _stacked(v)
@@ -141,10 +155,11 @@ def _arrays(v: Variable, axis: int, count: int) -> list[Variable]:
 
 
 def _reduced(node: Any, axis: int, arrays: list[Variable]) -> list[Variable] | None:
-    """Reduce the arrays along their other axes, and along the axis of the stack by an operation."""
+    """Combine the arrays by an operation on two arrays, and reduce the result along other axes."""
     op, (v,) = node.op, node.inputs
     step = STEPS.get(type(op.scalar_op))
     axes = set(range(v.type.ndim)) if op.axis is None else set(op.axis)
+    # Integers would need the data type in which PyTensor accumulates them.
     if step is None or not {v.type.dtype, node.outputs[0].type.dtype} <= {"bool", "float64"}:
         return None
     rest = tuple(a - (a > axis) for a in sorted(axes - {axis}))
@@ -156,6 +171,7 @@ def _reduced(node: Any, axis: int, arrays: list[Variable]) -> list[Variable] | N
 
 
 def _shuffled(op: DimShuffle, axis: int, arrays: list[Variable]) -> list[Variable]:
+    """Change the order of the axes of each array, and stack the results along the moved axis."""
     order = list(op.new_order)
     place = order.index(axis)
     moved = [a if a == "x" or a < axis else a - 1 for a in order[:place] + order[place + 1 :]]
@@ -163,7 +179,7 @@ def _shuffled(op: DimShuffle, axis: int, arrays: list[Variable]) -> list[Variabl
 
 
 def _split(node: Any, axis: int, arrays: list[Variable]) -> list[Variable] | None:
-    """The parts that a split along the axis of the stack gives, if each has one array."""
+    """The arrays themselves, if a stack is split into its arrays."""
     if node.op.axis != axis or len(node.outputs) != len(arrays):
         return None
     sizes = node.inputs[-1]
@@ -173,7 +189,7 @@ def _split(node: Any, axis: int, arrays: list[Variable]) -> list[Variable] | Non
 
 
 def _part(node: Any, axis: int, arrays: list[Variable]) -> list[Variable] | None:
-    """An element along the axis of the stack, or several, with a part of each other axis."""
+    """Index the arrays: the index of the stack's axis chooses arrays, the others apply to each."""
     v, *rest = node.inputs
     indices: list[Any] = list(indices_from_subtensor(rest, node.op.idx_list))
     indices += [slice(None)] * (v.type.ndim - len(indices))
@@ -184,6 +200,8 @@ def _part(node: Any, axis: int, arrays: list[Variable]) -> list[Variable] | None
     if not isinstance(bounds, tuple):
         return [_at(arrays[int(_data(of_axis))], indices)]
     chosen = arrays[slice(*(None if each is None else int(_data(each)) for each in bounds))]
+    if not chosen:
+        return None
     place = sum(isinstance(each, slice) for each in indices[:axis])
     made = [_at(x, indices) for x in chosen]
     return [_stack(place, made) if len(made) > 1 else pt.expand_dims(made[0], place)]

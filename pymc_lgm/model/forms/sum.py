@@ -91,8 +91,8 @@ and 0.24 ns for dense forms. They decide which form is faster, never what is dra
 """
 
 FEWEST_INTEGRATED = 4
-"""Importance draws if effects are integrated out, of which each costs 20 evaluations of the
-likelihood and more.
+"""Number of importance draws if effects are integrated out. Each draw then costs 20 evaluations of
+the likelihood or more.
 
 By hand on a map of 144 areas by 15 periods, effective draws per second and two chains: counts 23,
 28 and 32 with 2, 4 and 8 draws, binomial observations 15, 13 and 9.
@@ -515,7 +515,7 @@ class SumPredictor(Form):
         return _Affine(rows[0].copy(), offset, A, of_x)
 
     def _numbers_of_A(self, rows: Array) -> Array:
-        """The numbers of A', from the predictor at the seeds, of which the first row is c."""
+        """The numbers of A', from the predictor at the seeds, whose first row is c."""
         if self._is_steady:
             return self._steady
         at, level, row = self._moving
@@ -764,7 +764,7 @@ class _Numbers(NamedTuple):
         For each element of eta, the standard deviation of its effect times its coefficient; 0 if it
         reads no effect.
     A, factors : ndarray
-        The numbers of A', and the different factors s, of which the last is 1: see `scales_of`.
+        The numbers of A', and the different factors s, the last of them 1: see `scales_of`.
     """
 
     of_x: SumAt
