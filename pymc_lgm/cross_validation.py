@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import arviz as az
@@ -22,6 +22,7 @@ from pymc.variational.minibatch_rv import MinibatchRandomVariable, get_scaling
 from rich.progress import track
 from scipy.special import logsumexp
 
+from pymc_lgm.approximations.expansions import in_columns
 from pymc_lgm.approximations.gaussian import GaussianApproximation
 from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.approximations.left_out import (
@@ -257,10 +258,10 @@ def leave_one_out(
     Notes
     -----
     A draw takes a Laplace approximation if theta has changed, which is :math:`O(n^3)` for a dense
-    process. Near a draw the log density of an observation that reads one :math:`f_i` is a
-    polynomial of it, to nine digits, so the :math:`n` lines take :math:`O(n^2)` operations and few
-    evaluations of the likelihood. In a long series, or with effects of many groups, few terms
-    change along a line. If observations read several elements of f, each line takes some 20 to 40
+    process. Near a draw the log density of an observation that reads one or two elements of f is a
+    polynomial of them, to nine digits, so the :math:`n` lines take :math:`O(n^2)` operations and
+    few evaluations of the likelihood. In a long series, or with effects of many groups, few terms
+    change along a line. If observations read more elements of f, each line takes some 20 to 40
     evaluations of the likelihood of all data, or 200 if it is not log-concave. A group takes some
     65. If groups have latent variables of their own, all of them together take a few hundred. More
     than three for a group are integrated by importance sampling, with a standard error of mostly
@@ -615,8 +616,7 @@ class _OfLatent:
             rest[of_sets] = False
         if rest.any():
             which, reads = self._y.which[rest], self._y.reads[rest]
-            if not self.reads_several:
-                options["site"] = self._site
+            options["all_reads"] = self._in_columns
             found.fill(rest, left_out(elements, which, reads, q, f, uniform[rest], **options))
         return found
 
@@ -633,12 +633,12 @@ class _OfLatent:
         """Whether an observation reads several elements of f."""
         return self._y.reads.shape[1] > 1
 
-    @property
-    def _site(self) -> Any:
-        """The element of f that each observation of the model reads, if none reads several."""
+    @cached_property
+    def _in_columns(self) -> Any:
+        """The elements of f that each observation of the model may read, if they are one or two."""
         reads = self._lgm.element_reads
         assert reads is not None  # `Observations` refuses others
-        return reads[:, 0]
+        return in_columns(reads, self._lgm.n)
 
     def choose_sets(self, points: Sequence[Point]) -> None:
         """Let lines move few elements each, chosen at some points, where that pays."""
@@ -687,7 +687,7 @@ class _OfLatent:
             likelihood = LikelihoodAt(self._lgm, self._theta[0])
             return left_out_effects(elements, likelihood, self._own, which, group, q, f, rng)
         options = {"is_log_concave": self._lgm.is_log_concave}
-        return left_out_groups(elements, which, self._site, group, q, f, **options)
+        return left_out_groups(elements, which, self._in_columns[:, 0], group, q, f, **options)
 
     def _reads(self, layout: Layout) -> Any:
         """The elements of eta that each observation of the model may read, (E, s), padded with −1.

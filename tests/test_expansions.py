@@ -1,5 +1,7 @@
 """Sums of log densities along lines, by polynomials and by evaluations."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,7 @@ from scipy.special import gammaln, log_ndtr
 from scipy.stats import norm
 
 from pymc_lgm.approximations import expansions as module
-from pymc_lgm.approximations.expansions import Expansions, Pairs
+from pymc_lgm.approximations.expansions import Expansions, Pairs, in_columns
 
 N, E, LINES = 30, 40, 12
 RNG = np.random.default_rng(1)
@@ -30,14 +32,38 @@ DENSITIES = {
 }
 
 
+FIRST, SECOND = RNG.integers(0, N // 2, E), RNG.integers(N // 2, N, E)
+PAIRS = np.stack([FIRST, np.where(np.arange(E) % 5 == 0, -1, SECOND)], axis=1)
+"""An element of the first half and one of the second. Each fifth observation reads the former."""
+
+BOTH = {
+    "mean and scale": lambda f, g: norm.logpdf(Y, f, np.exp(0.3 * g)),
+    "zeros": lambda f, g: np.where(
+        COUNTS == 0,
+        np.logaddexp(-np.logaddexp(0.0, f), -np.logaddexp(0.0, -f) - np.exp(g)),
+        -np.logaddexp(0.0, -f) + COUNTS * g - np.exp(g),
+    ),
+    "product": lambda f, g: -np.logaddexp(0.0, -SIGN * f * (1.0 + g)),
+    "kinks": lambda f, g: -np.abs(Y - f - g),
+}
+CONCAVE = {"poisson", "logit", "probit", "kink", "cliff", "constant", "kinks"}
+
+
+def reads_of(name):
+    return PAIRS if name in BOTH else SITE[:, None]
+
+
 def elements(name):
-    return lambda rows: DENSITIES[name](rows[:, SITE])
+    if name not in BOTH:
+        return lambda rows: DENSITIES[name](rows[:, SITE])
+    a, b = PAIRS.T
+    return lambda rows: BOTH[name](rows[:, a], np.where(b < 0, 0.2, rows[:, b]))
 
 
 def made(name):
     base = elements(name)(F[None])[0]
-    is_log_concave = name not in ("student", "needle", "bump", "volatility")
-    return Expansions.of(elements(name), F, base, SITE, SD, is_log_concave=is_log_concave)
+    args = elements(name), F, base, reads_of(name), SD
+    return Expansions.of(*args, is_log_concave=name in CONCAVE)
 
 
 def lines(reach):
@@ -62,7 +88,7 @@ def exact(name, c, direction, line, of_line, t):
 
 
 @pytest.mark.parametrize("reach", [0.1, 1.0, 30.0])
-@pytest.mark.parametrize("name", DENSITIES)
+@pytest.mark.parametrize("name", [*DENSITIES, *BOTH])
 @pytest.mark.filterwarnings("ignore:overflow encountered")
 def test_sums_are_those_of_the_densities(name, reach, monkeypatch):
     monkeypatch.setattr(module, "COLUMNS", 5)
@@ -72,16 +98,17 @@ def test_sums_are_those_of_the_densities(name, reach, monkeypatch):
     found = made(name)
     np.testing.assert_allclose(found.along(*given), want, rtol=1e-12, atol=1e-6)
     c, direction, line, of_line, t = given
-    is_some = (c[SITE][:, direction] != 0.0) & (of_line[:, None] != line)
+    reads = reads_of(name)
+    moves = np.where((reads >= 0)[:, :, None], c[reads][:, :, direction], 0.0)
+    is_some = (moves != 0.0).any(axis=1) & (of_line[:, None] != line)
     k, e = np.nonzero(is_some.T)
-    starts = np.append(0, np.cumsum(is_some.sum(axis=0)))
-    pairs = Pairs(starts, e, c[SITE[e], direction[k]])
+    pairs = Pairs(np.append(0, np.cumsum(is_some.sum(axis=0))), e, moves[e, :, k])
     np.testing.assert_allclose(found.along_sparse(pairs, t), want, rtol=1e-12, atol=1e-6)
 
 
 def test_smooth_densities_are_polynomials_near_the_draw_and_others_are_evaluated():
     """In standard deviations: the least reach, and the largest."""
-    reach = {name: np.sort(made(name).reach / SD[SITE]) for name in DENSITIES}
+    reach = {name: np.sort(made(name).reach[:, 0] / SD[SITE]) for name in DENSITIES}
     assert reach["poisson"][0] >= 4.0
     assert reach["logit"][0] >= 4.0
     assert reach["volatility"][0] >= 4.0
@@ -91,30 +118,39 @@ def test_smooth_densities_are_polynomials_near_the_draw_and_others_are_evaluated
     assert 0.0 < reach["kink"][-1] < away[-1]
     # A narrow peak between the nodes is found.
     at_bump = np.abs(Y + 0.3 - F[SITE]) / SD[SITE]
-    assert (made("bump").reach / SD[SITE] < at_bump + 0.01).all()
+    assert (made("bump").reach[:, 0] / SD[SITE] < at_bump + 0.01).all()
 
 
 def test_lines_share_rows_if_they_move_different_elements():
     K = 300
     starts = np.append(0, np.cumsum(RNG.integers(0, 4, K)))
-    near = Pairs(starts, RNG.integers(0, E, starts[-1]), np.ones(starts[-1]))
-    row = module._rows_of_lines(near, SITE, N)
+    near = Pairs(starts, RNG.integers(0, E, starts[-1]), np.ones((starts[-1], 2)))
+    row = module._rows_of_lines(near, PAIRS, N)
     assert (row[np.diff(starts) == 0] == -1).all()
     taken = {}
     for k in np.flatnonzero(row >= 0):
-        mine = {*SITE[near.observation[starts[k] : starts[k + 1]]]}
+        mine = {*PAIRS[near.observation[starts[k] : starts[k + 1]]].ravel()} - {-1}
         assert not mine & taken.setdefault(row[k], set())
         taken[row[k]] |= mine
-    assert row.max() + 1 < (row >= 0).sum() / 4
+    assert row.max() + 1 < (row >= 0).sum() / 2
+
+
+def test_each_element_is_in_one_column():
+    chain = np.stack([np.arange(9), np.arange(1, 10)], axis=1)
+    both = in_columns(np.vstack([chain, [[4, -1], [3, -1]]]), 10)
+    assert (np.sort(both[:9], axis=1) == chain).all()
+    assert not set(both[:, 0]) & set(both[:, 1]) - {-1}
+    assert both.max(axis=1)[9:].tolist() == [4, 3]
+    cycle = np.array([[0, 1], [1, 2], [2, 0]])
+    assert in_columns(cycle, 3) is None
+    assert in_columns(np.arange(3)[None], 3) is None
 
 
 @pytest.mark.mutant
 def test_polynomials_beyond_their_reach_are_noticed(monkeypatch, dies):
     given = lines(1.0)
     found = made("student")
-    powers = 2.0 ** np.arange(module.DEGREE + 1)
-    far = Expansions(
-        found.elements, F, found.base, SITE, 2.0 * found.reach, found.coefficients * powers
-    )
+    powers = 2.0 ** np.arange(module.DEGREES[0] + 1)
+    far = replace(found, reach=2.0 * found.reach, coefficients=found.coefficients * powers)
     error = np.abs(far.along(*given) - exact("student", *given)).max()
     dies("loo: polynomials beyond their reach", error, above=1e-3)

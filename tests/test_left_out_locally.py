@@ -172,8 +172,20 @@ def test_sets_grow_until_they_have_their_share(monkeypatch):
     assert size[0.3] < size[0.8] < size[0.97]
 
 
-def test_lines_share_rows_if_they_change_different_observations():
-    case = Case(mean_and_scale)
+@pytest.fixture
+def evaluated(monkeypatch):
+    """No polynomials, as for observations that read three elements of eta or more."""
+    monkeypatch.setattr(module, "in_columns", lambda reads, n: None)
+
+
+@pytest.mark.parametrize("name", ["crossed", "mean_and_scale"])
+def test_densities_are_evaluated_if_they_read_several_elements(name, evaluated):
+    assert largest_error(MODELS[name]) < 2e-4
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_lines_share_rows_if_they_change_different_observations(name, evaluated):
+    case = Case(MODELS[name])
     local = case.local
     assert np.array_equal(np.sort(np.concatenate(local.batches)), np.arange(local.chosen.size))
     readers = local.others.toarray()

@@ -14,6 +14,9 @@ line and an observation, and no evaluation of a density.
 Where |c_l t| > D_l, the density is evaluated. Mostly these are few observations per line, those
 near the one that is left out. Lines that move different elements there share rows of f, and so
 evaluations of the likelihood.
+
+If an observation reads two elements of f, such as a mean and a scale, its density is a polynomial
+of two numbers, and again one of t along a line.
 """
 
 from __future__ import annotations
@@ -28,19 +31,24 @@ import numba
 import numpy as np
 
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
 
 from pymc_lgm.linalg import Array
 
-__all__ = ["CELLS", "Expansions", "Pairs"]
+__all__ = ["CELLS", "Expansions", "Pairs", "in_columns"]
 
 Index = NDArray[np.intp]
 
 CELLS = 4_000_000
 """Largest number of elements of an array with rows of f: 32 MB."""
 
-DEGREE = 24
-"""Degree of the polynomials. By hand, with 16, 20 and 32 leaving out took 1.3, 1.3 and 1.0 times as
-long for three models of 400 to 1000 observations."""
+DEGREES = (24, 12)
+"""Degree of the polynomials for observations that read one element of f, and two.
+
+By hand, with 16, 20 and 32 instead of 24 leaving out took 1.3, 1.3 and 1.0 times as long for three
+models of 400 to 1000 observations.
+"""
 
 LEVELS = 2.0 ** np.arange(-4, 5)
 """Candidates for D_l, in standard deviations of the f_i under q. The largest is taken up to which
@@ -74,7 +82,7 @@ class Pairs(NamedTuple):
     """The observation l of each pair."""
 
     moves: Array
-    """c_l of each pair."""
+    """c of each element that it reads, (pairs, s)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,18 +96,18 @@ class Expansions:
     f : ndarray, shape (n,)
     base : ndarray, shape (E,)
         The log density of every observation at f.
-    site : ndarray of int, shape (E,)
-        The element of f that each observation reads.
-    reach : ndarray, shape (E,)
-        D_l; 0 if no polynomial is accurate.
-    coefficients : ndarray, shape (E, DEGREE + 1)
-        a_lj.
+    reads : ndarray of int, shape (E, s)
+        The elements of f that each observation reads, one or two, padded with −1.
+    reach : ndarray, shape (E, s)
+        D_l for each of them; 0 if no polynomial is accurate.
+    coefficients : ndarray, shape (E, terms)
+        a_l of each term of `_degrees`.
     """
 
     elements: Callable[[Array], Array]
     f: Array
     base: Array
-    site: Index
+    reads: Index
     reach: Array
     coefficients: Array
 
@@ -110,36 +118,49 @@ class Expansions:
         elements: Callable[[Array], Array],
         f: Array,
         base: Array,
-        site: Index,
+        reads: Index,
         scale: Array,
         *,
         is_log_concave: bool = False,
     ) -> Expansions:
         """Fit the polynomials, from the smallest of `LEVELS` on as long as they are accurate.
 
-        ``scale``, of shape (n,), has the standard deviation of each element of f. A level takes 25
-        evaluations of the likelihood, or 49 if it is not log-concave: such a density may have a
-        narrow peak between two nodes of the polynomial, so it is compared there, too.
+        ``scale``, of shape (n,), has the standard deviation of each element of f. An element is in
+        one column of ``reads`` only: see `in_columns`. A level takes 25 evaluations of the
+        likelihood, or 169 for pairs. If it is not log-concave, these are 49 or 625: such a density
+        may have a narrow peak between two nodes of the polynomial, so it is compared there, too.
         """
-        finer = 1 if is_log_concave else FINER
-        _, to_chebyshev, to_powers = _chebyshev(DEGREE)
-        checked = _chebyshev(finer * DEGREE)[0]
-        powers = np.vander(checked, DEGREE + 1, increasing=True).T
-        reach, coefficients = np.zeros(site.size), np.zeros((site.size, DEGREE + 1))
-        scale = np.where(scale > 0.0, scale, 0.0)
-        is_open = np.ones(site.size, dtype=bool)
+        E, s = reads.shape
+        d, finer = DEGREES[s - 1], 1 if is_log_concave else FINER
+        _, to_chebyshev, to_powers = _chebyshev(d)
+        checked = _chebyshev(finer * d)[0]
+        grid = np.stack(np.meshgrid(*[checked] * s, indexing="ij")).reshape(s, -1)
+        terms = _degrees(s, d)
+        powers = np.prod(grid[:, None, :] ** terms.T[:, :, None], axis=0)
+        last = np.indices((d + 1,) * s).sum(axis=0) >= d - 1
+        # Each element moves along the axis of its column.
+        steps = np.zeros((s, f.size))
+        for column in range(s):
+            mine = reads[reads[:, column] >= 0, column]
+            steps[column, mine] = np.where(scale[mine] > 0.0, scale[mine], 0.0)
+        of_reads = np.where(reads >= 0, np.take_along_axis(steps, reads.T, axis=1).T, 1.0)
+        reach, coefficients = np.zeros((E, s)), np.zeros((E, len(terms)))
+        is_open = np.ones(E, dtype=bool)
         for level in LEVELS:
-            values = (elements(f + np.outer(level * checked, scale)) - base).T
-            chebyshev = values[:, ::finer] @ to_chebyshev.T
-            is_open &= np.abs(chebyshev[:, -2:]).sum(axis=1) <= ACCURATE
-            found = chebyshev @ to_powers.T
+            values = (elements(f + level * (grid.T @ steps)) - base).T
+            tensor = values.reshape(E, *[finer * d + 1] * s)
+            coarse = (slice(None), *[slice(None, None, finer)] * s)
+            chebyshev = _along_axes(tensor[coarse], to_chebyshev)
+            is_open &= np.abs(chebyshev[:, last]).sum(axis=1) <= ACCURATE
+            chebyshev[:, np.indices((d + 1,) * s).sum(axis=0) > d] = 0.0
+            found = _along_axes(chebyshev, to_powers)[:, *terms.T]
             if finer > 1:
                 is_open &= np.abs(found @ powers - values).max(axis=1) <= CHECKED
             if not is_open.any():
                 break
-            reach[is_open] = level * scale[site[is_open]]
+            reach[is_open] = level * of_reads[is_open]
             coefficients[is_open] = found[is_open]
-        return cls(elements, f, base, site, reach, coefficients)
+        return cls(elements, f, base, reads, reach, coefficients)
 
     def along(self, c: Array, direction: Index, line: Index, of_line: Index, t: Array) -> Array:
         """Σ_l [ℓ_l(f_l + c_l t) − ℓ_l(f_l)] without the observations of the line itself.
@@ -164,8 +185,8 @@ class Expansions:
         for begin in range(0, line.size, COLUMNS):
             part = slice(begin, begin + COLUMNS)
             columns = c, direction[part], line[part], of_line, np.abs(t[:, part]).max(axis=0)
-            sums, count = _sums_over_all(*columns, self.site, self.reach, self.coefficients)
-            near = _near_of_all(*columns, self.site, self.reach, np.append(0, np.cumsum(count)))
+            sums, count = _sums_over_all(*columns, self.reads, self.reach, self.coefficients)
+            near = _near_of_all(*columns, self.reads, self.reach, np.append(0, np.cumsum(count)))
             out[:, part] = self._added(sums, Pairs(*near), t[:, part])
         return out
 
@@ -176,7 +197,7 @@ class Expansions:
         return self._added(sums, Pairs(*near), t)
 
     def _added(self, sums: Array, near: Pairs, t: Array) -> Array:
-        """The polynomials with coefficients (DEGREE + 1, K), and densities that are evaluated."""
+        """The polynomials with coefficients (degree + 1, K), and densities that are evaluated."""
         longest = np.abs(t).max(axis=0)
         u = t / np.where(longest > 0.0, longest, 1.0)
         total = np.zeros(t.shape)
@@ -186,7 +207,7 @@ class Expansions:
         if not near.observation.size:
             return total
         nodes, n = len(t), self.f.size
-        row = _rows_of_lines(near, self.site, n)
+        row = _rows_of_lines(near, self.reads, n)
         order = np.argsort(row, kind="stable")
         block = max(1, CELLS // (nodes * max(n, self.base.size)))
         ends = np.searchsorted(row[order], np.arange(0, row[order[-1]] + 1 + block, block))
@@ -194,10 +215,47 @@ class Expansions:
             mine = order[begin:end]
             own = row[mine] - first * block
             rows = np.tile(self.f, (int(own[-1]) + 1, nodes, 1))
-            _move(rows, self.f, own, mine, t, near, self.site)
+            _move(rows, self.f, own, mine, t, near, self.reads)
             values = self.elements(rows.reshape(-1, n)).reshape(len(rows), nodes, -1)
             _add_values(total, values, self.base, own, mine, near)
         return total
+
+
+def in_columns(reads: Index, n: int) -> Index | None:
+    """Reads of one or two elements, (E, s), such that each element of f is in one column.
+
+    ``None`` if there is no such order, or if an observation reads more elements.
+    """
+    if reads.shape[1] == 1:
+        return np.maximum(reads, 0)
+    if reads.shape[1] > 2:
+        return None
+    # Elements are joined to copies of those that are read with them. If an element is not joined
+    # to its own copy, the two columns are the two sides.
+    a, b = reads[(reads >= 0).all(axis=1)].T
+    joined = csr_array((np.ones(2 * a.size), (np.r_[a, a + n], np.r_[b + n, b])), (2 * n, 2 * n))
+    _, part = connected_components(joined, directed=False)
+    if (part[:n] == part[n:]).any():
+        return None
+    column = (part[:n] < part[n:]).astype(np.intp)
+    out = np.full_like(reads, -1)
+    k, slot = np.nonzero(reads >= 0)
+    out[k, column[reads[k, slot]]] = reads[k, slot]
+    return out
+
+
+def _along_axes(values: Array, matrix: Array) -> Array:
+    """Multiply each axis but the first by a matrix."""
+    for axis in range(1, values.ndim):
+        values = np.moveaxis(np.tensordot(values, matrix, (axis, 1)), -1, axis)
+    return values
+
+
+@lru_cache
+def _degrees(s: int, degree: int) -> Index:
+    """The powers of each term, (terms, s), in the order of the loops of `_accumulate`."""
+    powers = np.indices((degree + 1,) * s).reshape(s, -1).T
+    return np.ascontiguousarray(powers[powers.sum(axis=1) <= degree])
 
 
 @lru_cache
@@ -215,38 +273,72 @@ def _chebyshev(degree: int) -> tuple[Array, Array, Array]:
 
 
 @numba.njit(cache=True)
+def _accumulate(sums: Array, a: Array, u: Array, weight: Array) -> None:
+    """Add Σ a_ij u_1^i u_2^j to the row i + j of the sums (degree + 1, K); ``weight`` is 0 or 1.
+
+    The lines are the last axis, so that the compiler vectorizes the loops over them. ``weight`` is
+    overwritten.
+    """
+    J, K = sums.shape
+    if len(u) == 1:
+        for j in range(J):
+            for k in range(K):
+                sums[j, k] += a[j] * weight[k]
+                weight[k] *= u[0, k]
+        return
+    power, term = np.empty(K), 0
+    for i in range(J):
+        power[:] = weight
+        for j in range(J - i):
+            for k in range(K):
+                sums[i + j, k] += a[term] * power[k]
+                power[k] *= u[1, k]
+            term += 1
+        for k in range(K):
+            weight[k] *= u[0, k]
+
+
+@numba.njit(cache=True)
+def _step_of(
+    c: Array, direction: int, longest: float, reads: Index, reach: Array, u: Array
+) -> bool:
+    """Set u to the step of an observation in shares of its reach; return whether it is within."""
+    for i in range(reads.size):
+        step = c[reads[i], direction] * longest if reads[i] >= 0 else 0.0
+        if not abs(step) <= reach[i]:
+            return False
+        u[i] = step / reach[i] if abs(step) > SMALLEST * reach[i] else 0.0
+    return True
+
+
+@numba.njit(cache=True)
 def _sums_over_all(
     c: Array,
     direction: Index,
     line: Index,
     of_line: Index,
     longest: Array,
-    site: Index,
+    reads: Index,
     reach: Array,
     coefficients: Array,
 ) -> tuple[Array, Index]:
-    """Σ_l a_lj (c_l t / D_l)^j, t the longest step, over l within reach, and how many are not.
+    """The terms of each degree, with t the longest step, over l within reach; how many are not.
 
-    Shapes (DEGREE + 1, K) and (K,). The lines are the last axis, so that the compiler vectorizes
-    the loops over them.
+    Shapes (degree + 1, K) and (K,).
     """
-    (E, J), K = coefficients.shape, line.size
+    (E, s), K = reads.shape, line.size
+    J = DEGREES[0] + 1 if s == 1 else DEGREES[1] + 1
     sums, count = np.zeros((J, K)), np.zeros(K, dtype=np.intp)
-    u, power = np.empty(K), np.empty(K)
+    u, weight, one = np.zeros((s, K)), np.empty(K), np.empty(s)
     for e in range(E):
-        row = c[site[e]]
         for k in range(K):
-            step = row[direction[k]] * longest[k]
-            is_far, is_own = abs(step) <= reach[e], of_line[e] == line[k]
-            is_moved = is_far and abs(step) > SMALLEST * reach[e]
-            u[k] = step / reach[e] if is_moved else 0.0
-            power[k] = 1.0 if is_far and not is_own else 0.0
+            is_far = _step_of(c, direction[k], longest[k], reads[e], reach[e], one)
+            is_own = of_line[e] == line[k]
+            weight[k] = 1.0 if is_far and not is_own else 0.0
+            for i in range(s):
+                u[i, k] = one[i] if is_far else 0.0
             count[k] += not is_far and not is_own
-        for j in range(J):
-            a = coefficients[e, j]
-            for k in range(K):
-                sums[j, k] += a * power[k]
-                power[k] *= u[k]
+        _accumulate(sums, coefficients[e], u, weight)
     return sums, count
 
 
@@ -257,21 +349,25 @@ def _near_of_all(
     line: Index,
     of_line: Index,
     longest: Array,
-    site: Index,
+    reads: Index,
     reach: Array,
     starts: Index,
 ) -> tuple[Index, Index, Array]:
     """The observations beyond reach, line by line."""
-    near, moves = np.empty(starts[-1], dtype=np.intp), np.empty(starts[-1])
+    E, s = reads.shape
+    near, moves = np.empty(starts[-1], dtype=np.intp), np.zeros((starts[-1], s))
     if not near.size:
         return starts, near, moves
-    at = starts.copy()
-    for e in range(site.size):
-        row = c[site[e]]
+    at, one = starts.copy(), np.empty(s)
+    for e in range(E):
         for k in range(line.size):
-            is_far = abs(row[direction[k]] * longest[k]) <= reach[e]
-            if not is_far and of_line[e] != line[k]:
-                near[at[k]], moves[at[k]] = e, row[direction[k]]
+            if of_line[e] == line[k]:
+                continue
+            if not _step_of(c, direction[k], longest[k], reads[e], reach[e], one):
+                near[at[k]] = e
+                for i in range(s):
+                    if reads[e, i] >= 0:
+                        moves[at[k], i] = c[reads[e, i], direction[k]]
                 at[k] += 1
     return starts, near, moves
 
@@ -281,29 +377,31 @@ def _sums_over_pairs(
     pairs: Pairs, longest: Array, reach: Array, coefficients: Array
 ) -> tuple[Array, tuple[Index, Index, Array]]:
     """The same sums over given pairs, and those beyond reach."""
-    K, J = longest.size, coefficients.shape[1]
-    sums, starts = np.zeros((J, K)), np.zeros(K + 1, dtype=np.intp)
-    near, moves = np.empty(pairs.moves.size, dtype=np.intp), np.empty(pairs.moves.size)
-    count = 0
+    K, (P, s) = longest.size, pairs.moves.shape
+    J = DEGREES[0] + 1 if s == 1 else DEGREES[1] + 1
+    sums, starts = np.zeros((K, J, 1)), np.zeros(K + 1, dtype=np.intp)
+    near, moves = np.empty(P, dtype=np.intp), np.empty((P, s))
+    u, weight, count = np.empty((s, 1)), np.empty(1), 0
     for k in range(K):
-        for i in range(pairs.starts[k], pairs.starts[k + 1]):
-            e = pairs.observation[i]
-            step = pairs.moves[i] * longest[k]
-            if abs(step) <= reach[e]:
-                u = step / reach[e] if abs(step) > SMALLEST * reach[e] else 0.0
-                power = 1.0
-                for j in range(J):
-                    sums[j, k] += coefficients[e, j] * power
-                    power *= u
+        for p in range(pairs.starts[k], pairs.starts[k + 1]):
+            e, is_far = pairs.observation[p], True
+            for i in range(s):
+                step = pairs.moves[p, i] * longest[k]
+                is_far = is_far and abs(step) <= reach[e, i]
+                is_moved = is_far and abs(step) > SMALLEST * reach[e, i]
+                u[i, 0] = step / reach[e, i] if is_moved else 0.0
+            if is_far:
+                weight[0] = 1.0
+                _accumulate(sums[k], coefficients[e], u, weight)
             else:
-                near[count], moves[count] = e, pairs.moves[i]
+                near[count], moves[count] = e, pairs.moves[p]
                 count += 1
         starts[k + 1] = count
-    return sums, (starts, near[:count], moves[:count])
+    return np.ascontiguousarray(sums[:, :, 0].T), (starts, near[:count], moves[:count])
 
 
 @numba.njit(cache=True)
-def _rows_of_lines(near: Pairs, site: Index, n: int) -> Index:
+def _rows_of_lines(near: Pairs, reads: Index, n: int) -> Index:
     """A row for each line, which lines share if they move different elements of f there.
 
     Each goes to the first of the last `OPEN` rows that has room. −1 for a line that moves none.
@@ -311,13 +409,14 @@ def _rows_of_lines(near: Pairs, site: Index, n: int) -> Index:
     K = near.starts.size - 1
     row, taken, rows = np.empty(K, dtype=np.intp), np.zeros((OPEN, n), dtype=np.bool_), 0
     for k in range(K):
-        mine = near.observation[near.starts[k] : near.starts[k + 1]]
+        mine = reads[near.observation[near.starts[k] : near.starts[k + 1]]]
         row[k] = -1 if mine.size == 0 else rows
         for r in range(max(0, rows - OPEN + 1), rows):
             has_room = True
-            for e in mine:
-                if taken[r % OPEN, site[e]]:
-                    has_room = False
+            for e in range(len(mine)):
+                for i in mine[e]:
+                    has_room = has_room and not (i >= 0 and taken[r % OPEN, i])
+                if not has_room:
                     break
             if has_room and mine.size:
                 row[k] = r
@@ -325,22 +424,26 @@ def _rows_of_lines(near: Pairs, site: Index, n: int) -> Index:
         if row[k] == rows:
             taken[rows % OPEN] = False
             rows += 1
-        for e in mine:
-            taken[row[k] % OPEN, site[e]] = True
+        for e in range(len(mine)):
+            for i in mine[e]:
+                if i >= 0:
+                    taken[row[k] % OPEN, i] = True
     return row
 
 
 @numba.njit(cache=True)
 def _move(
-    rows: Array, f: Array, row: Index, lines: Index, t: Array, near: Pairs, site: Index
+    rows: Array, f: Array, row: Index, lines: Index, t: Array, near: Pairs, reads: Index
 ) -> None:
     """Move the elements of f that lines move, in the rows (R, nodes, n)."""
     for i in range(lines.size):
         k = lines[i]
         for p in range(near.starts[k], near.starts[k + 1]):
-            s = site[near.observation[p]]
-            for m in range(t.shape[0]):
-                rows[row[i], m, s] = f[s] + near.moves[p] * t[m, k]
+            for slot in range(reads.shape[1]):
+                s = reads[near.observation[p], slot]
+                if s >= 0:
+                    for m in range(t.shape[0]):
+                        rows[row[i], m, s] = f[s] + near.moves[p, slot] * t[m, k]
 
 
 @numba.njit(cache=True)

@@ -46,7 +46,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from pymc_lgm.approximations.expansions import CELLS, Expansions
+from pymc_lgm.approximations.expansions import CELLS, Expansions, Pairs
 from pymc_lgm.approximations.gaussian import GaussianApproximation
 from pymc_lgm.gaussian.sites import SiteBlocks, are_nonnegative
 from pymc_lgm.linalg import Array
@@ -155,7 +155,7 @@ def left_out(
     f: Array,
     uniform: Array,
     *,
-    site: Index | None = None,
+    all_reads: Index | None = None,
     is_log_concave: bool = False,
 ) -> LeftOut:
     """Integrate over the line of each observation, for one draw f.
@@ -174,9 +174,10 @@ def left_out(
         A draw from p(f | y, theta).
     uniform : ndarray, shape (M, s)
         Uniform numbers in (0, 1). The first column gives the draws of t.
-    site : ndarray of int, shape (E,), optional
-        The element of f that each observation reads, if it is one. Then `Expansions` are in the
-        place of most evaluations of the likelihood.
+    all_reads : ndarray of int, shape (E, s), optional
+        The elements of f that each observation of the model may read, padded with −1, in the order
+        of `in_columns`. With them `Expansions` are in the place of most evaluations of the
+        likelihood.
     is_log_concave : bool
         Whether the likelihood is log-concave. If so, g_k has one mode.
 
@@ -188,10 +189,10 @@ def left_out(
     Notes
     -----
     For a dense process the directions cost O(n²) for each f_i, or for each observation that reads
-    several. Without ``site`` the likelihood of all E observations is evaluated at some 20 values of
-    f per observation that is left out, or at 200 if it is not log-concave.
+    several. Without ``all_reads`` the likelihood of all E observations is evaluated at some 20
+    values of f per observation that is left out, or at 200 if it is not log-concave.
     """
-    args = elements, which, reads, q, f, site
+    args = elements, which, reads, q, f, all_reads
     lines = ObservationLines(*args, is_log_concave=is_log_concave)
     log_density, t = integrate_lines(lines, uniform[:, 0], is_unimodal=is_log_concave)
     return LeftOut(log_density, lines.read_at(t), lines.base[which])
@@ -429,6 +430,18 @@ class _Pieces(NamedTuple):
     change: Array
     mass: Array
 
+    @classmethod
+    def empty(cls, line: Index, low: Array, high: Array) -> _Pieces:
+        """Pieces without mass."""
+        beyond, top, integral, change = np.full((4, 2, line.size), -np.inf)
+        nothing = np.full((FINE, line.size), -np.inf)
+        return cls(line, low, high, beyond, top, integral, change, nothing)
+
+    def fill(self, index: Index, integrals: tuple[Array, ...]) -> None:
+        """Set the result of `_integrals` for the pieces at ``index``."""
+        for mine, found in zip(self[3:], integrals, strict=True):
+            mine[:, index] = found
+
     def only(self, some: NDArray[np.bool_] | Index) -> _Pieces:
         """Some of the pieces."""
         return _Pieces._make(each[..., some] for each in self)
@@ -454,7 +467,7 @@ class _Lines:
         read one f_i.
     of_line : ndarray of int, shape (E,)
         The line that leaves each observation out, or −1.
-    site, is_log_concave
+    all_reads, is_log_concave
         As in `left_out`.
 
     Attributes
@@ -473,7 +486,7 @@ class _Lines:
         averages: Array,
         direction: Index,
         of_line: Index,
-        site: Index | None,
+        all_reads: Index | None,
         *,
         is_log_concave: bool,
     ):
@@ -496,10 +509,10 @@ class _Lines:
         self._center = averages.T @ (q.center - f)
         self.base = elements(f[None])[0]
         self._expansions = None
-        if site is not None:
+        if all_reads is not None:
             sd = np.sqrt(q.posterior.variances)
             self._expansions = Expansions.of(
-                elements, f, self.base, site, sd, is_log_concave=is_log_concave
+                elements, f, self.base, all_reads, sd, is_log_concave=is_log_concave
             )
 
     def first_edges(self, lines: Index, is_unimodal: bool) -> Array:
@@ -553,27 +566,37 @@ class _Lines:
         If g_k has one mode, a line has few pieces, and most need more nodes, so they get them.
         """
         middle, half = 0.5 * (low + high), 0.5 * (high - low)
-        t = middle + half * _rule(FINE)[0][:, None]
-        own = zero_if_undefined(self._at(line, self._f, t))
-        few, many = (t[:: (FINE - 1) // (n - 1)] for n in NODES)
+        few, many = (middle + half * _rule(n)[0][:, None] for n in NODES)
         if is_unimodal:
+            own = self._own(line, middle + half * _rule(FINE)[0][:, None])
             return _Pieces(line, low, high, *_integrals(self._log_g(line, many), own, half))
+        pieces = _Pieces.empty(line, low, high)
         at_few = self._log_g(line, few)
-        pieces = _Pieces(line, low, high, *_integrals(at_few, own, half))
-        top = np.full((2, self.count), -np.inf)
-        for k in range(2):
-            np.maximum.at(top[k], line, pieces.top[k])
-        is_open = (pieces.top >= top[:, line] - DEEP).any(axis=0)
-        is_open &= ~(pieces.change <= pieces.integral + np.log(CLOSE)).all(axis=0)
+        own = at_few + self._own(line, few)
+        (some,) = np.nonzero(self._have_mass(line, np.stack([at_few.max(axis=0), own.max(axis=0)])))
+        fine = middle[some] + half[some] * _rule(FINE)[0][:, None]
+        own = self._own(line[some], fine)
+        pieces.fill(some, _integrals(at_few[:, some], own, half[some]))
+        is_open = self._have_mass(line, pieces.top)[some]
+        is_open &= ~(pieces.change <= pieces.integral + np.log(CLOSE)).all(axis=0)[some]
         if is_open.any():
-            at_many = np.empty((NODES[1], int(is_open.sum())))
-            at_many[::2] = at_few[:, is_open]
-            others = many[1::2, is_open]
-            at_many[1::2] = self._log_g(line[is_open], others)
-            finer = _integrals(at_many, own[:, is_open], half[is_open])
-            for whole, some in zip(pieces[3:], finer, strict=True):
-                whole[:, is_open] = some
+            rest = some[is_open]
+            at_many = np.empty((NODES[1], rest.size))
+            at_many[::2] = at_few[:, rest]
+            at_many[1::2] = self._log_g(line[rest], many[1::2, rest])
+            pieces.fill(rest, _integrals(at_many, own[:, is_open], half[rest]))
         return pieces
+
+    def _own(self, line: Index, t: Array) -> Array:
+        """log p(y_k | t) of pieces at t, (nodes, pieces)."""
+        return zero_if_undefined(self._at(line, self._f, t))
+
+    def _have_mass(self, line: Index, top: Array) -> NDArray[np.bool_]:
+        """Whether the largest integrand of a piece is not far below that of its line."""
+        of_line = np.full((2, self.count), -np.inf)
+        for k in range(2):
+            np.maximum.at(of_line[k], line, top[k])
+        return (top >= of_line[:, line] - DEEP).any(axis=0)
 
     def _log_g(self, line: Index, t: Array) -> Array:
         """log g_k of pieces at t, (nodes, pieces). Several pieces may be of one line."""
@@ -622,7 +645,7 @@ class ObservationLines(_Lines):
         reads: Index,
         q: GaussianApproximation,
         f: Array,
-        site: Index | None = None,
+        all_reads: Index | None = None,
         *,
         is_log_concave: bool = False,
     ):
@@ -639,7 +662,7 @@ class ObservationLines(_Lines):
             averages[reads[k, slot], k] = weights[k, slot]
         of_line = np.full(elements(f[None]).shape[1], -1)
         of_line[which] = np.arange(which.size)
-        args = elements, q, f, averages, direction, of_line, site
+        args = elements, q, f, averages, direction, of_line, all_reads
         super().__init__(*args, is_log_concave=is_log_concave)
         self.moves = self._c[reads, direction[:, None]]
 
@@ -647,6 +670,15 @@ class ObservationLines(_Lines):
         """The elements of f that each observation reads, at t of its line."""
         found: Array = self._f[self.reads] + self.moves * t[:, None]
         return found
+
+    def _own(self, line: Index, t: Array) -> Array:
+        if self._expansions is None:
+            return super()._own(line, t)
+        which, reads = self._which[line], self.reads[line]
+        columns = self._expansions.reads[which]
+        moves = np.where(columns == reads, self.moves[line], self.moves[line, ::-1])
+        pairs = Pairs(np.arange(line.size + 1), which, np.where(columns >= 0, moves, 0.0))
+        return zero_if_undefined(self.base[which] + self._expansions.along_sparse(pairs, t))
 
     def _at(self, lines: Index, center: Array, t: Array) -> Array:
         reads, steps = self.reads[lines], t[:, :, None] * self.moves[lines]
@@ -755,7 +787,7 @@ class _Groups(_Lines):
         np.add.at(averages, (site[which], group), 1.0 / np.bincount(group)[group])
         of_line = np.full(elements(f[None]).shape[1], -1)
         of_line[which] = group
-        args = elements, q, f, averages, np.arange(count), of_line, site
+        args = elements, q, f, averages, np.arange(count), of_line, site[:, None]
         super().__init__(*args, is_log_concave=is_log_concave)
 
     def _at(self, lines: Index, center: Array, t: Array) -> Array:

@@ -13,9 +13,9 @@ only the observations that read S change, and t is the change of eta_k. Its vari
 largest. The densities that change are `Expansions` of few terms.
 
 If the observation reads several elements of eta, a belongs to the combination about which it is
-most informative, as in `left_out`. Then the densities are evaluated, and lines that change
-different observations share rows of f. In a series of thousands of observations, some fifty rows
-have a node of each line.
+most informative, as in `left_out`. If they are more than two, the densities are evaluated, and
+lines that change different observations share rows of f. In a series of thousands of observations,
+some fifty rows have a node of each line.
 
 If C_Sᵀ x is fixed by a constraint, x_S = F y, where F projects onto the vectors that C_Sᵀ makes 0.
 Then (F P_SS F + I − F)⁻¹ F a is in the place of P_SS⁻¹ a.
@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, eye_array, vstack
 
-from pymc_lgm.approximations.expansions import CELLS, Expansions, Pairs
+from pymc_lgm.approximations.expansions import CELLS, Expansions, Pairs, in_columns
 from pymc_lgm.approximations.gaussian import GaussianApproximation
 from pymc_lgm.approximations.left_out import (
     LeftOut,
@@ -100,16 +100,16 @@ class LocalLines:
     sets : _Sets
         The set S of each.
     batches : list of ndarray of int
-        Lines that share rows of f; none if observations read one row of A each.
+        Lines that share rows of f; none if there are `Expansions`.
     moved, others : csr_array, shapes (M, E) and (M, observations)
         1 at the rows of A that read S, and at the observations beside k that read these.
     number, line, place, pair : ndarray of int
         For each number of A that multiplies an element of an S: the number, the line, the place of
         the element in S, and which of the ones of ``moved`` it contributes to.
-    site, at_moved : ndarray of int, optional
-        The element of f that each observation of the model reads, and for each of the ones of
-        ``others`` that of ``moved`` in the row that it reads. ``None`` if observations read several
-        rows.
+    all_reads, at_moved : ndarray of int, shapes (observations, s) and (..., s), optional
+        The elements of f that each observation of the model may read, in the order of `in_columns`.
+        And for each of the ones of ``others`` those of ``moved`` in the rows that it reads, or −1.
+        ``None`` if there is no such order.
     """
 
     layout: Layout
@@ -124,7 +124,7 @@ class LocalLines:
     line: Index
     place: Index
     pair: Index
-    site: Index | None
+    all_reads: Index | None
     at_moved: Index | None
 
     @classmethod
@@ -134,8 +134,8 @@ class LocalLines:
     ) -> LocalLines | None:
         """Find a set for each observation, and what changes along its line.
 
-        ``None`` if the model is small, if no observation has a set, or if observations read several
-        rows of A and hardly any lines can share rows of f.
+        ``None`` if the model is small, if no observation has a set, or if there are no `Expansions`
+        and hardly any lines can share rows of f.
 
         Parameters
         ----------
@@ -179,18 +179,21 @@ class LocalLines:
         others = csr_array(changed - _ones(np.arange(which.size), which, changed.shape))
         others.eliminate_zeros()  # a density may be infinite
         batches: list[Index] = []
-        site = at_moved = None
-        if several:
+        all_reads, at_moved = in_columns(reads, layout.E), None
+        if all_reads is None:
             batches = _apart(changed)
             if 2 * (len(batches) + total - which.size) > total:
                 return None
         else:
             of_other = np.repeat(np.arange(which.size), np.diff(others.indptr))
-            at_moved = np.searchsorted(keys, of_other * layout.E + reads[others.indices, 0])
-            site = np.where(reads[:, 0] >= 0, layout.N + reads[:, 0], 0)
+            read = all_reads[others.indices]
+            key = of_other[:, None] * layout.E + read
+            at_moved = np.searchsorted(keys, key).clip(max=keys.size - 1)
+            at_moved[(read < 0) | (keys[at_moved] != key)] = -1
+            all_reads = np.where(all_reads >= 0, layout.N + all_reads, -1)
         return cls(
             layout, chosen, which, rows, sets, batches, moved, others, number, line, place, pair,
-            site, at_moved,
+            all_reads, at_moved,
         )  # fmt: skip
 
 
@@ -402,8 +405,8 @@ def left_out_locally(
     Notes
     -----
     65 evaluations of the likelihood for each piece of all lines, mostly one or two, or some ten if
-    it is not log-concave, and those of `Expansions`. If observations read several elements of eta,
-    20 to 40 or 200 evaluations for each batch of lines instead of the latter.
+    it is not log-concave, and those of `Expansions`. If observations read more than two elements of
+    eta, 20 to 40 or 200 evaluations for each batch of lines instead of the latter.
     """
     lines = _LocalLines(elements, local, q, f, is_log_concave=is_log_concave)
     log_density, t = integrate_lines(lines, uniform[:, 0], is_unimodal=is_log_concave)
@@ -448,9 +451,9 @@ class _LocalLines(ObservationLines):
         pull = (q.sites.nu - as_operator(at.W).times(z))[N:]
         self._center = self._variance * (self._change @ pull - self._slope)
         self._expansions = None
-        if local.site is not None:
+        if local.all_reads is not None:
             sd = np.sqrt(q.posterior.variances)
-            args = elements, f, self.base, local.site, sd
+            args = elements, f, self.base, local.all_reads, sd
             self._expansions = Expansions.of(*args, is_log_concave=is_log_concave)
 
     def _log_g(self, line: Index, t: Array) -> Array:
@@ -458,7 +461,7 @@ class _LocalLines(ObservationLines):
 
         `_others` takes each line once, with any number of nodes. So it evaluates the first piece of
         every line, then the second of those that have one, and then two, four and more pieces of a
-        line at once. If observations read one element of f each, `Expansions` are in its place.
+        line at once. `Expansions` are in its place if observations read one or two elements of f.
         """
         if self._expansions is not None:
             prior = -t * (self._slope[line] + 0.5 * self._curvature[line] * t)
@@ -482,7 +485,7 @@ class _LocalLines(ObservationLines):
         assert at_moved is not None
         which, at = _entries(others, line)
         ends = np.cumsum(np.bincount(which, minlength=line.size))
-        moves = self._change.data[at_moved[at]]
+        moves = np.where(at_moved[at] >= 0, self._change.data[at_moved[at]], 0.0)
         return Pairs(np.append(0, ends), others.indices[at].astype(np.intp), moves)
 
     def _others(self, lines: Index, t: Array) -> Array:
