@@ -330,6 +330,8 @@ def _points(Xnew: ArrayLike, d: int) -> Array:
             f"Xnew has shape {points.shape} and gp.X has {d} column(s): Xnew needs the same "
             "columns, one row per point. For a single column write Xnew[:, None]."
         )
+    if not len(points):
+        raise ValueError("Xnew has no rows: write at least one point.")
     if not np.isfinite(points).all():
         row = int(np.flatnonzero(~np.isfinite(points).all(axis=1))[0])
         raise ValueError(f"Xnew[{row}] is {points[row]}: remove points that are not finite.")
