@@ -97,11 +97,23 @@ def _in_order(group: xr.Dataset, model: pm.Model) -> xr.Dataset:
 
 
 def _refuse_other_labels(tree: xr.DataTree, model: pm.Model) -> None:
-    """Raise if labels of the model were put in another order, as by ``set_dim``, and data were not.
+    """Raise if the labels of a trace do not say which element of the model a draw belongs to.
 
-    Inputs that are no `pymc.Data`, such as X of a process, keep their order then, while draws
-    would follow the labels. If the trace was reordered, its data were reordered with it.
+    A label may occur twice in the trace, as after a selection. Or labels of the model were put in
+    another order, as by ``set_dim``, and data were not: inputs that are no `pymc.Data`, such as X
+    of a process, keep their order then, while draws would follow the labels. If the trace was
+    reordered, its data were reordered with it.
     """
+    for dim, index in group_of(tree, "posterior").indexes.items():
+        labels = model.coords.get(str(dim))
+        if labels is None or len(labels) != len(index) or index.is_unique:
+            continue
+        if pd.Index(labels).is_unique:
+            twice = index[index.duplicated()][0]
+            raise ValueError(
+                f"The trace has the label {twice!r} of {dim!r} more than once, and the model has "
+                "it once or not at all. Pass the whole trace, or sample again."
+            )
     now: dict[str, Any] = {str(v.name): v for v in model.data_vars}
     now |= {str(rv.name): model.rvs_to_values[rv] for rv in model.observed_RVs}
     for group in ("constant_data", "observed_data"):
