@@ -72,6 +72,7 @@ def posterior_of(tree: xr.DataTree, model: pm.Model | None = None) -> xr.Dataset
     posterior = group_of(tree, "posterior")
     if model is None:
         return posterior
+    _refuse_other_labels(tree, model)
     posterior = _in_order(posterior, model)
     for name in map(str, posterior.keys() & model.named_vars.keys()):
         named = model.named_vars_to_dims.get(name, ())
@@ -93,6 +94,42 @@ def _in_order(group: xr.Dataset, model: pm.Model) -> xr.Dataset:
             if (at >= 0).all() and not np.array_equal(at, np.arange(at.size)):
                 group = group.isel({dim: at})
     return group
+
+
+def _refuse_other_labels(tree: xr.DataTree, model: pm.Model) -> None:
+    """Raise if the labels of a trace do not say which element of the model a draw belongs to.
+
+    A label may occur twice in the trace, as after a selection. Or labels of the model were put in
+    another order, as by ``set_dim``, and data were not: inputs that are no `pymc.Data`, such as X
+    of a process, keep their order then, while draws would follow the labels. If the trace was
+    reordered, its data were reordered with it.
+    """
+    for dim, index in group_of(tree, "posterior").indexes.items():
+        labels = model.coords.get(str(dim))
+        if labels is None or len(labels) != len(index) or index.is_unique:
+            continue
+        if pd.Index(labels).is_unique:
+            twice = index[index.duplicated()][0]
+            raise ValueError(
+                f"The trace has the label {twice!r} of {dim!r} more than once, and the model has "
+                "it once or not at all. Pass the whole trace, or sample again."
+            )
+    now: dict[str, Any] = {str(v.name): v for v in model.data_vars}
+    now |= {str(rv.name): model.rvs_to_values[rv] for rv in model.observed_RVs}
+    for group in ("constant_data", "observed_data"):
+        then = group_of(tree, group)
+        ordered = _in_order(then, model)
+        for name in sorted(now.keys() & set(map(str, then))):
+            moved = [d for d in then[name].dims if not then[name][d].equals(ordered[name][d])]
+            if not moved:
+                continue
+            value = now[name].eval()
+            if _differ(value, ordered[name].values) and not _differ(value, then[name].values):
+                raise ValueError(
+                    f"The labels of {moved} are in another order in the model than in the trace, "
+                    f"but {name} has the same values in the same order. Set the labels back with "
+                    "model.set_dim, or sample again."
+                )
 
 
 def model_of(model: pm.Model | None, call: str) -> pm.Model:

@@ -93,6 +93,7 @@ def forecast(
         if dims in (*each[:-1], "chain", "draw"):
             raise ValueError(f"{x.name} has a dimension {dims!r} already: write dims='ahead'.")
         of_draws = _of_draws(recursion, posterior, model, compile_kwargs)
+        _refuse_other_batches(x.name, x_draws.shape[2:-1], of_draws)
         path, mean, variance = _ahead(np.asarray(x_draws, dtype=np.float64), of_draws, steps, rng)
         paths.append(path)
         dims_of[path.shape[2:]] = each
@@ -173,6 +174,20 @@ def _refuse_a_part(draws: xr.DataArray, x: Any, model: pm.Model) -> None:
             "later is in the draws of all elements, so this is no forecast from earlier data. "
             "Pass the whole trace, or sample a model of the earlier data."
         )
+
+
+def _refuse_other_batches(
+    name: str, batch: tuple[int, ...], recursion: tuple[Array, Array, Array]
+) -> None:
+    """Raise if ρ, c and σ are those of other series than the trace has."""
+    lags, drift, sigma = recursion
+    for each in (lags[0, 0, ..., 0], drift[0, 0], sigma[0, 0]):
+        if any(of not in (1, here) for of, here in zip(each.shape, batch, strict=True)):
+            raise ValueError(
+                f"The trace has series of shape {batch} in {name}, and the model has parameters "
+                f"for series of shape {each.shape}. Pass the whole trace, and select from the "
+                "forecasts."
+            )
 
 
 def moments_of(name: str, mean: Array, variance: Array, dims: Sequence[str]) -> dict[str, Any]:

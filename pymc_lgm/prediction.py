@@ -234,7 +234,7 @@ def _at_new_inputs(
     n, d = (int(length) for length in pt.as_tensor(X).shape.eval())
     points = _points(Xnew, d)
     names = [latent.name for latent in latents]
-    posterior = _fitting(thinned(posterior_of(tree, model), names, thin, most=DRAWS), names, n)
+    posterior = _fitting(thinned(posterior_of(tree, model), names, thin, most=DRAWS), latents, n)
     output, outputs = _outputs(posterior[names[0]])
     if dims in ("chain", "draw", "feature", "category", output):
         raise ValueError(f"The predictions have a dimension {dims!r} already: write dims='point'.")
@@ -330,20 +330,28 @@ def _points(Xnew: ArrayLike, d: int) -> Array:
             f"Xnew has shape {points.shape} and gp.X has {d} column(s): Xnew needs the same "
             "columns, one row per point. For a single column write Xnew[:, None]."
         )
+    if not len(points):
+        raise ValueError("Xnew has no rows: write at least one point.")
     if not np.isfinite(points).all():
         row = int(np.flatnonzero(~np.isfinite(points).all(axis=1))[0])
         raise ValueError(f"Xnew[{row}] is {points[row]}: remove points that are not finite.")
     return points
 
 
-def _fitting(posterior: xr.Dataset, latents: Sequence[str], n: int) -> xr.Dataset:
-    """Return the posterior after a check that f, or each output of it, has length n."""
+def _fitting(posterior: xr.Dataset, latents: Sequence[Any], n: int) -> xr.Dataset:
+    """Return the posterior after a check that it has all outputs of f, each of length n."""
     for latent in latents:
-        shape = posterior[latent].transpose("chain", "draw", ...).shape
+        shape = posterior[latent.name].transpose("chain", "draw", ...).shape
         if shape[-1] != n or len(shape) > 4 or (len(shape) > 3 and len(latents) > 1):
             raise ValueError(
-                f"{latent} has shape {shape[2:]} in the posterior, but gp.X has {n} rows: set "
+                f"{latent.name} has shape {shape[2:]} in the posterior, but gp.X has {n} rows: set "
                 "pm.Data back to the inputs of the trace. Processes with n_outputs > 1 are "
                 "predicted one by one."
+            )
+        outputs = tuple(int(length) for length in latent.shape[:-1].eval())
+        if shape[2:-1] != outputs:
+            raise ValueError(
+                f"{latent.name} has outputs of shape {shape[2:-1]} in the posterior, and {outputs} "
+                "in the model. Pass the whole trace, and select from the predictions."
             )
     return posterior

@@ -473,6 +473,17 @@ def test_a_part_of_a_series_is_refused(shape):
         predict(idata.isel({dim: slice(0, N - 2)}), x, steps=2, model=model)
 
 
+def test_a_part_of_the_series_with_parameters_of_all_is_refused():
+    """The error was one of NumPy about shapes that do not fit."""
+    with pm.Model() as model:
+        start = pm.Normal.dist(0, 1)
+        x = pm.AR("x", rho=[[0.5], [0.2]], sigma=[1.0, 2.0], init_dist=start, shape=(2, 3))
+        pm.Poisson("y", pm.math.exp(x), observed=np.ones((2, 3)))
+    idata = az.from_dict({"posterior": {"x": np.ones((1, 2, 2, 3))}})
+    with pytest.raises(ValueError, match=r"series of shape \(1,\) in x, and the model has"):
+        predict(idata.isel(x_dim_0=[1]), x, steps=2, model=model)
+
+
 def test_steps_go_on_from_small_numbers_and_not_from_equal_ones():
     """Unsigned numbers that fall went on 255, 510, …; equal ones were all the same step."""
     falling = np.arange(3, dtype=np.uint8)[::-1]

@@ -11,6 +11,7 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
+import xarray as xr
 
 from close import close, differences
 from models import COMPILED, QUICK, gap_to_nuts, joint_law
@@ -521,3 +522,11 @@ def test_a_field_has_dims():
         with pytest.raises(ValueError, match=r"The shape is \(3,\), and the mesh has"):
             gmrf.Matern("v", SMALL, range=1.0, sigma=1.0, dims="few")
     assert model.named_vars_to_dims["u"] == ("vertex",)
+
+
+def test_the_last_axis_of_draws_is_that_of_the_vertices():
+    """With as many chains as vertices, chains were taken for vertices."""
+    square = lgm.gmrf.Mesh([[0, 0], [1, 0], [1, 1], [0, 1]], [[0, 1, 2], [0, 2, 3]])
+    u = xr.DataArray(np.arange(32.0).reshape(4, 2, 4), dims=("chain", "draw", "vertex"))
+    with pytest.raises(ValueError, match="The last axis of u is 'chain'"):
+        square.at([[0.5, 0.25]], u.transpose("vertex", "draw", "chain"))

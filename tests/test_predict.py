@@ -394,6 +394,8 @@ def test_errors_say_what_to_write():
 
     with pytest.raises(ValueError, match=r"\(3, 2\) and gp.X has 1 column"):
         go(Xnew=np.ones((3, 2)))
+    with pytest.raises(ValueError, match="Xnew has no rows"):
+        go(Xnew=np.empty((0, 1)))
     with pytest.raises(ValueError, match="have a dimension 'draw' already"):
         go(dims="draw")
     with pytest.raises(ValueError, match=r"Xnew\[1\] is \[nan\]"):
@@ -715,6 +717,41 @@ def test_the_order_of_axes_and_labels_in_a_trace_does_not_matter():
     assert "".join(found["area"].values) == "cab"
     ahead = [predict(trace, x, steps=2, model=model, random_seed=1) for trace in (idata, turned)]
     xr.testing.assert_identical(*(each["predictions"].to_dataset() for each in ahead))
+
+
+@pytest.mark.parametrize("reparameterize", [False, True])
+def test_a_part_of_the_outputs_is_refused(reparameterize):
+    """Every output had the prediction of the one that was in the trace."""
+    with pm.Model() as model:
+        gp = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=0.5))
+        f = gp.prior("f", X, n_outputs=2, reparameterize=reparameterize)
+        pm.Poisson("y", pm.math.exp(f), observed=np.ones((2, 4)))
+    idata = az.from_dict({"posterior": {"f": np.arange(8.0).reshape(1, 1, 2, 4)}})
+    with pytest.raises(ValueError, match=r"outputs of shape \(1,\) in the posterior, and \(2,\)"):
+        predict(idata.isel(f_dim_0=[1]), gp, X, model=model, progressbar=False)
+
+
+def test_labels_of_the_model_in_another_order_are_refused():
+    """Draws followed the labels, and X did not: the mean at X was that of another point."""
+    y = np.array([0, 3, 1, 2])
+    with pm.Model(coords={"site": list("abcd")}) as model:
+        gp = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=0.5))
+        f = gp.prior("f", X, reparameterize=False, dims="site")
+        pm.Poisson("y", pm.math.exp(f), observed=y, dims="site")
+    values = np.array([-1.0, 0.5, 2.0, 1.0])
+    groups = {"posterior": {"f": values[None, None]}, "observed_data": {"y": y}}
+    dims = {"f": ["site"], "y": ["site"]}
+    idata = az.from_dict(groups, dims=dims, coords={"site": list("abcd")})
+    for trace in (idata, idata.isel(site=[2, 0, 3, 1])):
+        found = predict(trace, gp, X, model=model, progressbar=False)["predictions"]
+        np.testing.assert_allclose(found["f_mean"], values, atol=1e-4)
+    with pytest.raises(ValueError, match="the label 'a' of 'site' more than once"):
+        predict(idata.isel(site=[0, 0, 1, 2]), gp, X, model=model, progressbar=False)
+    model.set_dim("site", 4, coord_values=list("cabd"))
+    with pytest.raises(ValueError, match=r"labels of \['site'\] are in another order"):
+        predict(idata, gp, X, model=model, progressbar=False)
+    with pytest.raises(ValueError, match="but y has the same values"):
+        lgm.terms(idata, model=model)
 
 
 def test_a_trace_is_one_whatever_its_wrapping_and_something_else_is_refused():

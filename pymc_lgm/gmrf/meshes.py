@@ -421,6 +421,10 @@ class Mesh(ByContent):
                 f"The last axis of u has {length[0] if length else 0} elements, and the mesh "
                 f"{self.n} vertices."
             )
+        if (last := getattr(u, "dims", (None,))[-1]) in ("chain", "draw"):
+            raise ValueError(
+                f"The last axis of u is {last!r}: write u.transpose('chain', 'draw', ...)."
+            )
         if is_variable:
             read = u[corners] if u.ndim == 1 else u[..., corners]
             return (read * weights).sum(axis=-1)
