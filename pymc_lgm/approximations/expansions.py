@@ -182,8 +182,9 @@ class Expansions:
         ndarray, shape (nodes, K)
         """
         out = np.empty(t.shape)
-        for begin in range(0, line.size, COLUMNS):
-            part = slice(begin, begin + COLUMNS)
+        block = max(1, min(COLUMNS, CELLS // self.base.size))  # all pairs may be beyond reach
+        for begin in range(0, line.size, block):
+            part = slice(begin, begin + block)
             columns = c, direction[part], line[part], of_line, np.abs(t[:, part]).max(axis=0)
             sums, count = _sums_over_all(*columns, self.reads, self.reach, self.coefficients)
             near = _near_of_all(*columns, self.reads, self.reach, np.append(0, np.cumsum(count)))
