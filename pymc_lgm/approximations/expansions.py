@@ -50,7 +50,7 @@ By hand, with 16, 20 and 32 instead of 24 leaving out took 1.3, 1.3 and 1.0 time
 models of 400 to 1000 observations.
 """
 
-LEVELS = 2.0 ** np.arange(-4, 5)
+LEVELS = 2.0 ** np.arange(-2, 5)
 """Candidates for D_l, in standard deviations of the f_i under q. The largest is taken up to which
 all polynomials are accurate."""
 
@@ -58,9 +58,9 @@ ACCURATE = 1e-9
 """Largest sum of the last two Chebyshev coefficients of a polynomial. The error of a sum over ten
 thousand observations is then some 1e-5 at most."""
 
-FINER, CHECKED = 2, 1e-8
-"""Number of times as many nodes at which a density that is not log-concave is compared with its
-polynomial, and the largest difference, which has room for rounding. They are choices."""
+CHECKED = 1e-8
+"""Largest difference of a polynomial from a density that is not log-concave, between the nodes. It
+has room for rounding. It is a choice."""
 
 COLUMNS = 512
 """Lines whose sums are computed together, so that their coefficients stay in the cache."""
@@ -127,16 +127,18 @@ class Expansions:
 
         ``scale``, of shape (n,), has the standard deviation of each element of f. An element is in
         one column of ``reads`` only: see `in_columns`. A level takes 25 evaluations of the
-        likelihood, or 169 for pairs. If it is not log-concave, these are 49 or 625: such a density
-        may have a narrow peak between two nodes of the polynomial, so it is compared there, too.
+        likelihood, or 169 for pairs. If it is not log-concave, these are 49 or 313: such a density
+        may have a narrow peak between the nodes of the polynomial, so it is compared there, too.
         """
         E, s = reads.shape
-        d, finer = DEGREES[s - 1], 1 if is_log_concave else FINER
-        _, to_chebyshev, to_powers = _chebyshev(d)
-        checked = _chebyshev(finer * d)[0]
-        grid = np.stack(np.meshgrid(*[checked] * s, indexing="ij")).reshape(s, -1)
-        terms = _degrees(s, d)
-        powers = np.prod(grid[:, None, :] ** terms.T[:, :, None], axis=0)
+        d = DEGREES[s - 1]
+        nodes, to_chebyshev, to_powers = _chebyshev(d)
+        terms, grid = _degrees(s, d), _grid(nodes, s)
+        size = grid.shape[1]
+        between = _grid(_chebyshev(2 * d)[0][1::2], s)
+        powers = np.prod(between[:, None, :] ** terms.T[:, :, None], axis=0)
+        if not is_log_concave:
+            grid = np.concatenate([grid, between], axis=1)
         last = np.indices((d + 1,) * s).sum(axis=0) >= d - 1
         # Each element moves along the axis of its column.
         steps = np.zeros((s, f.size))
@@ -148,14 +150,13 @@ class Expansions:
         is_open = np.ones(E, dtype=bool)
         for level in LEVELS:
             values = (elements(f + level * (grid.T @ steps)) - base).T
-            tensor = values.reshape(E, *[finer * d + 1] * s)
-            coarse = (slice(None), *[slice(None, None, finer)] * s)
-            chebyshev = _along_axes(tensor[coarse], to_chebyshev)
+            tensor = values[:, :size].reshape(E, *[d + 1] * s)
+            chebyshev = _along_axes(tensor, to_chebyshev)
             is_open &= np.abs(chebyshev[:, last]).sum(axis=1) <= ACCURATE
             chebyshev[:, np.indices((d + 1,) * s).sum(axis=0) > d] = 0.0
             found = _along_axes(chebyshev, to_powers)[:, *terms.T]
-            if finer > 1:
-                is_open &= np.abs(found @ powers - values).max(axis=1) <= CHECKED
+            if not is_log_concave:
+                is_open &= np.abs(found @ powers - values[:, size:]).max(axis=1) <= CHECKED
             if not is_open.any():
                 break
             reach[is_open] = level * of_reads[is_open]
@@ -250,6 +251,11 @@ def _along_axes(values: Array, matrix: Array) -> Array:
     for axis in range(1, values.ndim):
         values = np.moveaxis(np.tensordot(values, matrix, (axis, 1)), -1, axis)
     return values
+
+
+def _grid(nodes: Array, s: int) -> Array:
+    """All points with these coordinates, (s, points)."""
+    return np.stack(np.meshgrid(*[nodes] * s, indexing="ij")).reshape(s, -1)
 
 
 @lru_cache
