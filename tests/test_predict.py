@@ -617,7 +617,7 @@ def test_each_output_has_an_observation():
         for name in ("f_mean", "seen_probability", "counts_mean", "counts_variance"):
             np.testing.assert_allclose(found[name].isel(species=k), expected[name])
     with pytest.raises(ValueError, match=r"seen, counts has no parameter \{'offst'\}"):
-        predict(idata, gp, XNEW, model=one, parameters={"offst": 1.0}, progressbar=False)
+        predict(alone, gp, XNEW, model=one, parameters={"offst": 1.0}, progressbar=False)
 
 
 @pytest.mark.slow
